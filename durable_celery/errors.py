@@ -1,0 +1,249 @@
+"""Every error a user can meet, and nothing else.
+
+Rules of this file:
+- An error is built from one message and keyword fields; the fields live in ``__dict__``, so each error pickles and copies.
+- The message says what happened with the values, what was expected, and what to do.
+- ``WorkflowError`` is the branch that means "this workflow failed"; everything else leaving a body is taken for a bug.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class DurableError(Exception):
+    """Root of all errors of this package."""
+
+    instance_id: str = ""
+
+    def __init__(self, message: str = "", **fields: Any) -> None:
+        super().__init__(message)
+        self.__dict__.update(fields)
+
+
+# -- using the package wrongly ------------------------------------------------------------------------------------
+
+
+class UsageError(DurableError):
+    """The code that called did something the language does not allow; retrying will not help."""
+
+    line: str = ""
+
+
+class BadValue(UsageError, ValueError):
+    """A value is not allowed here; also a ``ValueError``."""
+
+    path: str = ""
+
+
+class NotInWorkflow(UsageError):
+    """A command was built outside a running workflow."""
+
+
+class NotConfigured(DurableError):
+    """The Django app is not installed, not migrated, or not reachable."""
+
+
+# -- a workflow failed -------------------------------------------------------------------------------------------
+
+
+class WorkflowError(DurableError):
+    """Something a workflow may catch, and that ends it ``FAILED`` when it leaves the body."""
+
+
+class StepFailed(WorkflowError):
+    """A step ended without a result.
+
+    ``attempts`` counts starts, the last one included. ``error_type`` is the dotted name of the last error,
+    ``error_types`` those of its base classes too. ``errors`` and ``results`` are set by ``gather`` only.
+    """
+
+    step: str = ""
+    position: str = ""
+    attempts: int = 0
+    error_type: str = ""
+    error_types: tuple[str, ...] = ()
+    message: str = ""
+    traceback: str = ""
+    timed_out: bool = False
+    lost: bool = False
+    cancelled: bool = False
+    attributes: dict[str, Any] = {}
+    earlier: tuple[str, ...] = ()
+    results: Any = ()
+    errors: Any = ()
+
+    def matches(self, *kinds: type[BaseException] | str) -> bool:
+        """Whether the step's own error was of one of these classes, subclasses included; names work where a class is gone."""
+        return any(_type_name(kind) in (self.error_type, *self.error_types) for kind in kinds)
+
+
+class ChildFailed(StepFailed):
+    """A child workflow ended ``FAILED``, ``CANCELLED`` or ``TERMINATED``."""
+
+    child_id: str = ""
+    child_status: str = ""
+
+
+class SignalTimeout(WorkflowError):
+    """No message came in time."""
+
+    signal: str = ""
+    position: str = ""
+
+
+class PollTimeout(WorkflowError):
+    """``poll`` saw no result it liked in time."""
+
+    position: str = ""
+
+
+class UpdateRejected(WorkflowError):
+    """The validator of an update said no; nothing was stored."""
+
+    update: str = ""
+
+
+class WorkflowFailed(WorkflowError):
+    """The workflow ended ``FAILED``; raised by ``handle.result()``, or by a body to say so."""
+
+    error_type: str = ""
+    error_types: tuple[str, ...] = ()
+    message: str = ""
+    traceback: str = ""
+    attributes: dict[str, Any] = {}
+
+    def matches(self, *kinds: type[BaseException] | str) -> bool:
+        """Whether the error that ended the workflow was of one of these classes."""
+        return any(_type_name(kind) in (self.error_type, *self.error_types) for kind in kinds)
+
+
+class WorkflowCancelled(WorkflowError):
+    """The workflow ended ``CANCELLED``."""
+
+    reason: str = ""
+
+
+class WorkflowTerminated(WorkflowError):
+    """The workflow ended ``TERMINATED``."""
+
+    reason: str = ""
+
+
+class WorkflowTimedOut(WorkflowError):
+    """The workflow's whole life was longer than its ``execution_timeout``."""
+
+
+class WorkflowBlocked(WorkflowError):
+    """The workflow is ``BLOCKED`` and waits for a person or a new version of the code."""
+
+    waiting_for: str = ""
+
+
+# -- replay ------------------------------------------------------------------------------------------------------
+
+
+class ReplayError(DurableError):
+    """The journal and the code do not fit; the instance is ``BLOCKED``, its journal untouched."""
+
+
+class NonDeterminism(ReplayError):
+    """The body asked for something else than the journal holds at this position."""
+
+    position: str = ""
+    recorded: str = ""
+    requested: str = ""
+
+
+class WorkflowNotFound(ReplayError):
+    """This process knows no workflow of that name and version."""
+
+    name: str = ""
+    version: int = 0
+
+
+# -- values ------------------------------------------------------------------------------------------------------
+
+
+class PayloadError(DurableError):
+    """A value cannot be kept."""
+
+    path: str = ""
+
+
+class NotSerializable(PayloadError):
+    """A value, named by its path, has no faithful form in JSON."""
+
+
+class PayloadTooLarge(PayloadError):
+    """A value is over ``PAYLOAD_LIMIT``."""
+
+    size: int = 0
+    limit: int = 0
+
+
+# -- talking to an instance --------------------------------------------------------------------------------------
+
+
+class KeyConflict(DurableError):
+    """The key is taken by an open instance (or by a closed one, by ``reuse``)."""
+
+    key: str = ""
+
+
+class InstanceNotFound(DurableError):
+    """No instance has this id or key."""
+
+
+class InstanceClosed(DurableError):
+    """The instance has ended; the message was not stored."""
+
+    status: str = ""
+
+
+class StepClosed(DurableError):
+    """The step has ended already; the first end wins."""
+
+
+class NotRetryable(DurableError):
+    """``retry()`` cannot take the failure back; the message says why and what to do instead."""
+
+
+# -- control flow: no errors ---------------------------------------------------------------------------------------
+
+
+class CancelRequested(BaseException):
+    """Thrown at the current yield when the instance is to be cancelled; ``except Exception`` does not catch it."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class RetryLater(Exception):  # noqa: N818 - it is an instruction, not a failure
+    """Raise in a step body to be tried again after ``delay``; does not count as a failed attempt."""
+
+    def __init__(self, delay: Any = 0) -> None:
+        super().__init__(delay)
+        self.delay = delay
+
+
+class NonRetryable(Exception):  # noqa: N818
+    """Raise in a step body to end the step at once. Given an exception, its type and text are what is recorded."""
+
+    def __init__(self, why: str | BaseException = "") -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class CompleteLater(Exception):  # noqa: N818
+    """Raise in a step body to leave the step open; ``complete_step`` or ``fail_step`` ends it from outside."""
+
+
+def type_name(kind: type[BaseException]) -> str:
+    """The dotted name an error class is recorded under."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _type_name(kind: type[BaseException] | str) -> str:
+    return kind if isinstance(kind, str) else type_name(kind)
