@@ -1,0 +1,125 @@
+"""Names things are found by: instance ids, keys, positions, idempotency keys, fingerprints. Pure.
+
+A position is a path, written ``"3"`` or ``"2.0.1"``: the ordinal of the yield (from 1), then member indexes (from 0).
+A compensation of position P stands at ``P~``. Positions never depend on attempts or on who finishes first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import types
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from durable_celery.errors import BadValue
+
+NAMESPACE = uuid.UUID("6f5fb0b5-9c0e-5a9a-8f0c-6a2a3b7d1c55")
+KEY_LENGTH = 191  # utf8mb4 characters MySQL can index in every row format
+COMPENSATION = "~"
+
+
+def new_id(milliseconds: int, entropy: bytes) -> uuid.UUID:
+    """A time-ordered uuid (RFC 9562, version 7) from Unix milliseconds and 10 random bytes."""
+    value = (milliseconds & ((1 << 48) - 1)) << 80 | int.from_bytes(entropy[:10], "big")
+    value = value & ~(0xF000 << 64) | (0x7000 << 64)
+    value = value & ~(0xC000 << 48) | (0x8000 << 48)
+    return uuid.UUID(int=value)
+
+
+def instance_id_of(task_id: str) -> uuid.UUID:
+    """The instance a Celery task id stands for: itself when it is a uuid, else its uuid5, so a redelivery finds it again."""
+    try:
+        return uuid.UUID(task_id)
+    except ValueError:
+        return uuid.uuid5(NAMESPACE, task_id)
+
+
+def check_key(key: Any) -> str | None:
+    """The key, if it is one. None means no key; blank, NUL, non-str or over 191 characters raise ``BadValue``."""
+    if key is None:
+        return None
+    if not isinstance(key, str):
+        raise BadValue(f"key must be a str or None, got {type(key).__name__} {key!r}; write key=str(...)", path="key")
+    if not key.strip():
+        raise BadValue(f"key {key!r} is blank; give a key that names the business object, or None for no key", path="key")
+    if "\0" in key:
+        raise BadValue(f"key {key!r} has a NUL character, which databases cannot store; remove it", path="key")
+    if len(key) > KEY_LENGTH:
+        raise BadValue(f"key has {len(key)} characters, at most {KEY_LENGTH} are allowed; shorten or hash it", path="key")
+    return key
+
+
+def key_hash(workflow: str, key: str) -> str:
+    """64 hex digits that tell apart what collations do not: case, accents, trailing spaces."""
+    return hashlib.sha256(f"{workflow}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def idempotency_key(instance_id: Any, position: str) -> str:
+    """What a step gives to the outside; the same on every attempt and redelivery."""
+    return f"{instance_id}:{position}"
+
+
+# -- positions -----------------------------------------------------------------------------------------------------
+
+
+def member(position: str, index: int) -> str:
+    """The position of a member of the command at ``position``."""
+    return f"{position}.{index}"
+
+
+def compensation_of(position: str) -> str:
+    """Where the compensation of ``position`` stands."""
+    return position + COMPENSATION
+
+
+def sort_key(position: str) -> tuple[int, tuple[int, ...]]:
+    """Sorts positions as the body yielded them; compensations come after everything, newest position first."""
+    if position.endswith(COMPENSATION):
+        return 1, tuple(-int(part) for part in position[:-1].split("."))
+    return 0, tuple(int(part) for part in position.split("."))
+
+
+# -- fingerprints --------------------------------------------------------------------------------------------------
+
+
+def fingerprint(body: Callable[..., Any]) -> str:
+    """16 hex digits of a body's code, with the plain functions of its own package that it names.
+
+    A fix in a helper generator counts as new code of the body; a new body of a step does not.
+    """
+    digest = hashlib.sha256()
+    seen: set[int] = set()
+    _feed(digest, body, body.__module__.partition(".")[0], seen)
+    return digest.hexdigest()[:16]
+
+
+def _feed(digest: Any, function: Callable[..., Any], package: str, seen: set[int]) -> None:
+    function = getattr(function, "__wrapped__", function)
+    if not isinstance(function, types.FunctionType) or id(function) in seen or len(seen) > 100:
+        return
+    seen.add(id(function))
+    for code in _codes(function.__code__):
+        digest.update(code.co_code)
+        digest.update(repr([_stable(c) for c in code.co_consts if not isinstance(c, types.CodeType)]).encode())
+        digest.update(repr((code.co_names, code.co_varnames)).encode())
+        for name in code.co_names:
+            other = function.__globals__.get(name)
+            if isinstance(other, types.FunctionType) and other.__module__.partition(".")[0] == package:
+                _feed(digest, other, package, seen)
+
+
+def _stable(constant: Any) -> str:
+    # A frozenset's repr follows the hash seed of the process; its sorted members do not.
+    if isinstance(constant, frozenset):
+        return repr(sorted(map(repr, constant)))
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(constant))
+
+
+def _codes(code: types.CodeType) -> list[types.CodeType]:
+    found = [code]
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            found += _codes(constant)
+    return found

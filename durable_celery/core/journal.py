@@ -1,0 +1,127 @@
+"""What is stored of a run, as replay reads it: entries by position, messages in order, markers by id. Pure values.
+
+An outcome counts from the turn that took it in (``taken_turn``, ``taken_order``). What has ended and was not taken in
+yet is new: the next turn orders it by its own time, then messages before steps before timers, then id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from durable_celery.core import transitions as t
+
+STEP: Final = "step"
+TIMER: Final = "timer"
+SIGNAL: Final = "signal"
+GATHER: Final = "gather"
+COMPENSATION: Final = "compensation"
+
+MESSAGE_RANK, STEP_RANK, TIMER_RANK = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One row of the journal: a command at its position and what became of it.
+
+    ``args``, ``result`` are encoded values, ``failure`` an encoded Failure. ``members`` counts what stands directly
+    below a gather. ``unknown_end``: some attempt was lost or timed out, so its effect may exist.
+    """
+
+    id: int
+    position: str
+    kind: str
+    name: str
+    state: str
+    members: int = 0
+    args: str = ""
+    result: str | None = None
+    failure: str | None = None
+    attempt: int = 0
+    due_at: datetime | None = None
+    finished_at: datetime | None = None
+    taken_turn: int | None = None
+    taken_order: int = 0
+    taken_at: datetime | None = None
+    compensation: str = ""
+    unknown_end: bool = False
+
+    @property
+    def never_started(self) -> bool:
+        """Held back by a limit, and for ever so if cancelled: no attempt was made."""
+        return self.state == t.HELD or (self.state == t.CANCELLED and self.attempt == 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """Something that came from outside. ``kind`` is "signal", "cancel", ...; ``payload`` an encoded value."""
+
+    id: int
+    kind: str
+    name: str
+    payload: str
+    stored_at: datetime
+    taken_turn: int | None = None
+    taken_order: int = 0
+    taken_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """Everything stored of one run. ``markers`` maps a marker's key to its encoded value."""
+
+    instance_id: str
+    entries: Sequence[Entry] = ()
+    messages: Sequence[Message] = ()
+    markers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One outcome in the order the body sees it. Exactly one of ``entry`` and ``message`` is set."""
+
+    turn: int
+    order: int
+    at: datetime  # now() of the turn that took it in
+    entry: Entry | None = None
+    message: Message | None = None
+
+
+def events(journal: Journal, *, turn: int, now: datetime) -> list[Event]:
+    """Every outcome in order: those of earlier turns as recorded, then the new ones as this turn orders them.
+
+    ``turn`` and ``now`` are this turn's. A timer or signal wait whose due time has come is new too; a gather and a
+    signal wait answered by a message are no events of their own.
+    """
+    old = [
+        Event(turn=x.taken_turn, order=x.taken_order, at=x.taken_at or now, entry=x if isinstance(x, Entry) else None,
+              message=x if isinstance(x, Message) else None)
+        for x in (*journal.entries, *journal.messages)
+        if x.taken_turn is not None
+    ]  # fmt: skip
+    old.sort(key=lambda event: (event.turn, event.order))
+    new: list[tuple[datetime, int, int, Entry | Message]] = []
+    for message in journal.messages:
+        if message.taken_turn is None:
+            new.append((message.stored_at, MESSAGE_RANK, message.id, message))
+    for entry in journal.entries:
+        if entry.taken_turn is None and (when := _ended_at(entry, now)) is not None:
+            new.append((when, TIMER_RANK if entry.kind in (TIMER, SIGNAL) else STEP_RANK, entry.id, entry))
+    new.sort(key=lambda item: item[:3])
+    fresh = [
+        Event(turn=turn, order=order, at=now, entry=x if isinstance(x, Entry) else None,
+              message=x if isinstance(x, Message) else None)
+        for order, (_, _, _, x) in enumerate(new)
+    ]  # fmt: skip
+    return old + fresh
+
+
+def _ended_at(entry: Entry, now: datetime) -> datetime | None:
+    if entry.kind in (TIMER, SIGNAL):
+        waits = entry.state == t.SCHEDULED and entry.due_at is not None
+        return entry.due_at if waits and entry.due_at is not None and entry.due_at <= now else None
+    if entry.kind in (GATHER, COMPENSATION) or entry.state not in t.STEP_FINAL or entry.never_started:
+        return None
+    return entry.finished_at

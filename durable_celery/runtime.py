@@ -1,0 +1,86 @@
+"""The parts of this process, put together once by ``AppConfig.ready()`` and found here by everyone else."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from durable_celery.conf import Settings
+from durable_celery.errors import NotConfigured
+
+if TYPE_CHECKING:
+    from durable_celery.ports import Store, Transport
+
+OFFSET_AGE = 60.0  # seconds a measured clock offset is good for in a process that renews no lease
+
+
+class Clock:
+    """This process's clock corrected to the database's. ``now()`` costs no query but once a minute."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._offset = timedelta(0)
+        self._measured_at: datetime | None = None
+
+    def now(self) -> datetime:
+        """The database's time, aware UTC, as far as this process knows."""
+        local = self.local()
+        if self._measured_at is None or abs((local - self._measured_at).total_seconds()) > OFFSET_AGE:
+            self.measure()
+            local = self.local()
+        return local + self._offset
+
+    def measure(self) -> datetime:
+        """Read the database's clock (one statement) and remember the offset; called at each lease renewal and tick."""
+        before = self.local()
+        theirs = self._store.measure()
+        after = self.local()
+        with self._lock:
+            self._offset = theirs - (before + (after - before) / 2)
+            self._measured_at = after
+        return theirs
+
+    def local(self) -> datetime:
+        """The machine's own clock; tests and faults replace it."""
+        return datetime.now(timezone.utc)
+
+
+@dataclass(slots=True, kw_only=True)
+class Incarnation:
+    """Who this process is when it claims: its lease (None outside a worker), node name and worker pool."""
+
+    lease_id: Any = None
+    node: str = ""
+    pool: str = "solo"  # "prefork" lets bodies be stopped by signal
+
+
+@dataclass(slots=True, kw_only=True)
+class Runtime:
+    """The store, the transport, the settings and the clock in force."""
+
+    store: Store
+    transport: Transport
+    settings: Settings
+    clock: Clock
+
+
+_runtime: Runtime | None = None
+
+
+def install(runtime: Runtime | None) -> None:
+    """Put the parts in place; a second call replaces them (tests, the harness)."""
+    global _runtime
+    _runtime = runtime
+
+
+def current() -> Runtime:
+    """The parts of this process; ``NotConfigured`` says how to install them."""
+    if _runtime is None:
+        raise NotConfigured(
+            "durable_celery is not set up in this process: add 'durable_celery' to INSTALLED_APPS, run 'manage.py migrate', "
+            "and make sure django.setup() has run (a Celery worker does it when DJANGO_SETTINGS_MODULE is set)"
+        )
+    return _runtime
