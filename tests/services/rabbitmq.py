@@ -1,0 +1,122 @@
+"""RabbitMQ. There is no wheel of it: it is found in the environment or as a program.
+
+A private server has its own Erlang port mapper, cookie and folder, so it meets neither the system's nor another's.
+Its virtual hosts `test0` to `test63` let several test runs share it without seeing each other's queues; the name of
+its account, `durable`, tells them that the hosts are there.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tests.services.service import (
+    Service,
+    answer,
+    free_port,
+    from_environment,
+    launch,
+    private_folder,
+    unprivileged,
+    wait_until_ready,
+)
+
+ACCOUNT = "durable"
+VIRTUAL_HOSTS = ("/", *(f"test{number}" for number in range(64)))
+
+
+def find() -> Service | None:
+    """The service of the environment or a new private one; None if the program is not installed."""
+    return from_environment("rabbitmq", answers) or start()
+
+
+def start(port: int | None = None, *, settings: str = "") -> Service | None:
+    """A private server on `port` (a free one by default), account `durable`; `settings` are lines of rabbitmq.conf."""
+    server, mapper = program(), shutil.which("epmd")
+    if server is None or mapper is None:
+        return None
+    port = port or free_port()
+    user = unprivileged("rabbitmq")
+    folder = private_folder("rabbitmq", user)
+    mapper_port = free_port()
+    write_settings(folder, settings)
+    mapper_pid = launch([mapper, "-port", str(mapper_port), "-address", "127.0.0.1"], user=user, folder=folder)
+    pid = launch([server], user=user, folder=folder, env=environment(folder, port, mapper_port))
+    service = Service(
+        name="rabbitmq",
+        url=f"amqp://{ACCOUNT}:{ACCOUNT}@127.0.0.1:{port}//",
+        source="program",
+        pids=(pid, mapper_pid),
+        folder=str(folder),
+    )
+    return wait_until_ready(service, lambda: answers("127.0.0.1", port))
+
+
+def share(url: str, number: int) -> str:
+    """The virtual host of test run `number` on a server that was started here; another server's URL as it is."""
+    address = urlsplit(url)
+    if address.username != ACCOUNT:
+        return url
+    return url.rstrip("/") + "/" + VIRTUAL_HOSTS[1 + number % (len(VIRTUAL_HOSTS) - 1)]
+
+
+def answers(host: str, port: int) -> bool:
+    """Whether Connection.Start (a method frame, type 1) comes after the protocol header."""
+    return answer(host, port, b"AMQP\x00\x00\x09\x01").startswith(b"\x01")
+
+
+def program() -> str | None:
+    """Debian's /usr/sbin/rabbitmq-server insists on becoming the user `rabbitmq`; the one it calls does not."""
+    for path in ("/usr/lib/rabbitmq/bin/rabbitmq-server", shutil.which("rabbitmq-server")):
+        if path is not None and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def environment(folder: Path, port: int, mapper_port: int) -> dict[str, str]:
+    return {
+        "HOME": str(folder),
+        "ERL_EPMD_PORT": str(mapper_port),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODENAME": f"test{port}@localhost",
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_DIST_PORT": str(free_port()),
+        "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
+        "RABBITMQ_LOG_BASE": str(folder),
+        "RABBITMQ_LOGS": "-",
+        "RABBITMQ_PID_FILE": str(folder / "pid"),
+        "RABBITMQ_CONF_ENV_FILE": str(folder / "no-such-file"),
+        "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "plugins"),
+    }
+
+
+def write_settings(folder: Path, settings: str) -> None:
+    definitions = folder / "definitions.json"
+    lines = [f"load_definitions = {definitions}", "log.console.level = warning", "disk_free_limit.absolute = 50MB"]
+    (folder / "rabbitmq.conf").write_text("\n".join([*lines, settings, ""]))
+    (folder / "plugins").write_text("[].\n")
+    rights = {"user": ACCOUNT, "configure": ".*", "write": ".*", "read": ".*"}
+    account = {"name": ACCOUNT, "password_hash": password_hash(ACCOUNT), "tags": "administrator"}
+    definitions.write_text(
+        json.dumps(
+            {
+                "users": [{**account, "hashing_algorithm": "rabbit_password_hashing_sha256"}],
+                "vhosts": [{"name": host} for host in VIRTUAL_HOSTS],
+                "permissions": [{**rights, "vhost": host} for host in VIRTUAL_HOSTS],
+            }
+        )
+    )
+    for path in folder.iterdir():
+        path.chmod(0o644)
+
+
+def password_hash(password: str) -> str:
+    salt = b"test"
+    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
