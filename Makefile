@@ -1,0 +1,50 @@
+# make demo      the example shop: 500 orders through killed workers, checked to the last unit of stock
+# make test      style, types, directions, then the tests on every pair of database and broker found here
+# make check     style, types, directions alone
+# make nightly   every supported Python, Django and Celery, and what takes minutes or measures time
+# make docs      the documentation, as HTML in docs/_build
+#
+# Each makes the virtual environment it needs in $(VENV) with the first Python of 3.10 to 3.13 found here.
+
+VENV ?= .venv
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 python; do \
+	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && { echo $$p; break; }; done)
+BIN := $(VENV)/bin
+ARGS ?=
+
+.PHONY: demo test check nightly docs clean
+
+demo: $(VENV)/.demo
+	$(BIN)/python example_project/manage.py demo $(ARGS)
+
+test: check
+	$(BIN)/python tests/run.py $(ARGS)
+
+check: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+nightly: $(VENV)/.test $(VENV)/.nightly
+	$(BIN)/python tests/run.py --nightly --packaging $(ARGS)
+	$(BIN)/nox
+
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build
+
+# One stamp for each set of extras: made again when pyproject.toml changes.
+$(VENV)/.demo: EXTRAS = postgres,mysql,redis
+$(VENV)/.test: EXTRAS = test
+$(VENV)/.nightly: EXTRAS = test,nightly
+$(VENV)/.docs: EXTRAS = docs
+$(VENV)/.demo $(VENV)/.test $(VENV)/.nightly $(VENV)/.docs: pyproject.toml | $(BIN)/pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	@touch $@
+
+$(BIN)/pip:
+	@test -n '$(PYTHON)' || { echo 'No Python 3.10 to 3.13 was found. Install one, or say PYTHON=/path/to/python3.'; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+clean:
+	rm -rf $(VENV) .nox build dist docs/_build

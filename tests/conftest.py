@@ -1,0 +1,59 @@
+"""Which tests a run takes, and what they share. `tests/run.py` makes one run for each pair of database and broker."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+SLOW_CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+settings.register_profile("quick", max_examples=50, deadline=None, suppress_health_check=SLOW_CHECKS)
+settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, suppress_health_check=SLOW_CHECKS)
+settings.register_profile("nightly", max_examples=5000, deadline=None, suppress_health_check=SLOW_CHECKS)
+
+DATABASE_FIXTURES = {"db", "transactional_db", "django_db_setup"}
+BETWEEN_PROCESSES = {"filesystem", "redis", "rabbitmq"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("durable_celery")
+    group.addoption("--engine-only", action="store_true", help="leave out what needs neither database nor broker")
+    group.addoption("--packaging", action="store_true", help="also build the wheel and install it as a user would")
+    group.addoption("--nightly", action="store_true", help="also what takes minutes or measures time")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    profile = "nightly" if config.getoption("--nightly") else "ci" if os.environ.get("CI") else "quick"
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", profile))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselects what another run takes, so that the figures of each run count only what belongs to its pair."""
+    chosen, left_out = [], []
+    for item in items:
+        mark_engine_tests(item)
+        (chosen if belongs(item, config) else left_out).append(item)
+    items[:] = chosen
+    config.hook.pytest_deselected(items=left_out)
+
+
+def mark_engine_tests(item: pytest.Item) -> None:
+    """A test that touches the database runs on each one, marked or not."""
+    fixtures = set(getattr(item, "fixturenames", ()))
+    if item.get_closest_marker("django_db") or fixtures & DATABASE_FIXTURES or has(item, "prefork", "kill"):
+        item.add_marker("engine")
+
+
+def belongs(item: pytest.Item, config: pytest.Config) -> bool:
+    if has(item, "packaging") and not config.getoption("--packaging"):
+        return False
+    if has(item, "nightly") and not config.getoption("--nightly"):
+        return False
+    if has(item, "prefork", "kill") and os.environ.get("TEST_BROKER", "memory") not in BETWEEN_PROCESSES:
+        return False
+    return has(item, "engine", "packaging") or not config.getoption("--engine-only")
+
+
+def has(item: pytest.Item, *markers: str) -> bool:
+    return any(item.get_closest_marker(marker) is not None for marker in markers)

@@ -1,0 +1,53 @@
+"""Workflows that most tests can use; a test with a shape of its own defines it beside itself."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from durable_celery import Signal, Workflow, gather, sleep, workflow
+from tests.project.testapp.steps import die, flaky, linger, say
+
+approved = Signal("approved", str)
+
+
+@workflow
+def sequence(run: str, count: int) -> Workflow[list[str]]:
+    results = []
+    for number in range(count):
+        results.append((yield from say(run, f"step {number}")))
+    return results
+
+
+@workflow
+def parallel(run: str, count: int) -> Workflow[list[str]]:
+    return list((yield from gather(*(say(run, f"member {number}") for number in range(count)))))
+
+
+@workflow
+def retrying(run: str, failures: int) -> Workflow[int]:
+    return (yield from flaky(run, "flaky", failures))
+
+
+@workflow
+def napping(run: str, seconds: float) -> Workflow[str]:
+    yield from say(run, "before")
+    yield from sleep(timedelta(seconds=seconds))
+    return (yield from say(run, "after"))
+
+
+@workflow(key=lambda run: run)
+def approval(run: str) -> Workflow[str]:
+    yield from say(run, "asked")
+    answer = yield from approved.wait(timeout=timedelta(days=3))
+    return (yield from say(run, f"approved by {answer}"))
+
+
+@workflow
+def lingering(run: str, gate: str) -> Workflow[str]:
+    yield from linger(run, "lingering", gate)
+    return (yield from say(run, "done"))
+
+
+@workflow
+def dying(run: str, marks: str, deaths: int) -> Workflow[int]:
+    return (yield from die(run, marks, deaths))

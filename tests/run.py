@@ -1,0 +1,149 @@
+"""Runs the tests on each pair of database and broker, and prints how many ran on each.
+
+    python tests/run.py [--pair DATABASE+BROKER ...] [pytest arguments]
+
+SQLite and memory come first, with everything that needs neither. MariaDB and RabbitMQ are used where they are
+installed; with CI set, a missing service, a skipped test or a pair without tests is a failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.services import SERVICES, Service, variable  # noqa: E402
+
+PAIRS = ("sqlite+memory", "postgres+redis", "mariadb+rabbitmq")
+NO_TESTS = 5  # pytest's exit status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one run of pytest came to."""
+
+    pair: str
+    status: int
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0
+
+    @property
+    def ran(self) -> int:
+        return self.passed + self.failed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pair", action="append", help=f"instead of {', '.join(PAIRS)}")
+    chosen, arguments = parser.parse_known_args()
+    strict = bool(os.environ.get("CI"))
+    services: dict[str, Service | None] = {}
+    outcomes, missing = [], []
+    try:
+        for pair in chosen.pair or PAIRS:
+            usable = with_what_is_here(pair, services)
+            if usable != pair:
+                missing.append(pair)
+            if usable is not None and not any(outcome.pair == usable for outcome in outcomes):
+                outcomes.append(run(usable, arguments, first=not outcomes))
+    finally:
+        for service in services.values():
+            if service is not None:
+                service.stop()
+    report(outcomes, missing)
+    return status(outcomes, missing, strict)
+
+
+def with_what_is_here(pair: str, services: dict[str, Service | None]) -> str | None:
+    """The pair itself; with SQLite's or memory's stand-ins PostgreSQL and Redis where one half is not installed.
+
+    None if both halves are missing. What is found is started here once, for this pair and those after it.
+    """
+    database, broker = pair.split("+")
+    for name in {database, broker} & set(SERVICES):
+        if name not in services:
+            services[name] = SERVICES[name].find()
+    if database in services and services[database] is None:
+        if database == "postgres" or services.get(broker, True) is None:
+            return None
+        return with_what_is_here(f"postgres+{broker}", services)
+    if broker in services and services[broker] is None:
+        return None if broker == "redis" else with_what_is_here(f"{database}+redis", services)
+    for name in {database, broker} & set(SERVICES):
+        service = services[name]
+        assert service is not None
+        os.environ[variable(name)] = service.url
+    return pair
+
+
+def run(pair: str, arguments: list[str], *, first: bool) -> Outcome:
+    database, broker = pair.split("+")
+    print(f"\n==> {pair}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        figures = Path(folder, "figures.xml")
+        command = [sys.executable, "-m", "pytest", f"--junitxml={figures}", *arguments]
+        if not first:
+            command.append("--engine-only")
+        env = {**os.environ, "TEST_DB": database, "TEST_BROKER": broker}
+        began = time.monotonic()
+        done = subprocess.run(command, cwd=ROOT, env=env, check=False)
+        return read(figures, pair=pair, status=done.returncode, seconds=time.monotonic() - began)
+
+
+def read(figures: Path, *, pair: str, status: int, seconds: float) -> Outcome:
+    if not figures.exists():
+        return Outcome(pair=pair, status=status or 1, seconds=seconds)
+    suites = list(ElementTree.parse(figures).getroot().iter("testsuite"))
+    total, failed, errors, skipped = (
+        sum(int(suite.get(name, "0")) for suite in suites) for name in ("tests", "failures", "errors", "skipped")
+    )
+    return Outcome(
+        pair=pair,
+        status=status,
+        passed=total - failed - errors - skipped,
+        failed=failed + errors,
+        skipped=skipped,
+        seconds=seconds,
+    )
+
+
+def report(outcomes: list[Outcome], missing: list[str]) -> None:
+    print(f"\n{'backends':<20}{'ran':>7}{'passed':>9}{'failed':>9}{'skipped':>9}{'seconds':>10}")
+    for outcome in outcomes:
+        figures = f"{outcome.ran:>7}{outcome.passed:>9}{outcome.failed:>9}{outcome.skipped:>9}{outcome.seconds:>10.0f}"
+        print(f"{outcome.pair:<20}{figures}")
+    for pair in missing:
+        print(f"{pair:<20}not as asked for: a service is not installed here")
+    passed, failed, skipped = (
+        sum(getattr(outcome, name) for outcome in outcomes) for name in ("passed", "failed", "skipped")
+    )
+    print(f"\ntotal: {passed} passed, {failed} failed, {skipped} skipped", flush=True)
+
+
+def status(outcomes: list[Outcome], missing: list[str], strict: bool) -> int:
+    """1 if anything failed; under CI also for what was missing, skipped or empty."""
+    failed = [outcome.pair for outcome in outcomes if outcome.status not in (0, NO_TESTS)]
+    if not outcomes or all(outcome.status == NO_TESTS for outcome in outcomes):
+        failed.append("no test ran")
+    if strict:
+        failed += [f"{pair}: a service is missing" for pair in missing]
+        failed += [f"{outcome.pair}: {outcome.skipped} skipped" for outcome in outcomes if outcome.skipped]
+        failed += [f"{outcome.pair}: no test ran" for outcome in outcomes if outcome.status == NO_TESTS]
+    for reason in failed:
+        print(f"failed: {reason}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
