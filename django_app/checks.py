@@ -1,0 +1,112 @@
+"""What ``manage.py check`` says about a project. A project that follows the installation page gets no message at all.
+
+None of these checks asks the database: Django runs those before ``migrate`` too, which is what would help.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from django.apps import apps
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning, register
+from django.db import connections
+
+from durable_celery.conf import settings_of
+
+SUPPORTED = {"postgresql": "PostgreSQL 14", "mysql": "MariaDB 10.11 or MySQL 8", "sqlite": "SQLite 3.37"}
+
+
+@register("durable_celery")
+def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """Every key of DURABLE_CELERY that is unknown or has a value it cannot have."""
+    _, problems = settings_of(getattr(settings, "DURABLE_CELERY", {}))
+    return [Error(problem.text, id="durable_celery.E001") for problem in problems]
+
+
+@register("durable_celery")
+def check_database(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """The alias exists, and is of a kind the store knows."""
+    alias = settings_of(getattr(settings, "DURABLE_CELERY", {}))[0].database
+    if alias not in connections:
+        known = ", ".join(repr(name) for name in connections)
+        return [Error(f"DURABLE_CELERY['DATABASE'] is {alias!r}, which DATABASES does not have: it has {known}.",
+                      id="durable_celery.E002")]  # fmt: skip
+    vendor = connections[alias].vendor
+    if vendor not in SUPPORTED:
+        return [Error(f"The database {alias!r} is of the kind {vendor!r}, which durable_celery cannot use.",
+                      hint=f"Expected {', '.join(SUPPORTED.values())} or newer. Name the alias of such a database in "
+                           f"DURABLE_CELERY['DATABASE'].",
+                      id="durable_celery.E003")]  # fmt: skip
+    return []
+
+
+@register("durable_celery")
+def check_time_zone(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """Times are aware, and without USE_TZ Django refuses to store such."""
+    if settings.USE_TZ:
+        return []
+    return [Error("USE_TZ is False: waits and deadlines are stored as aware UTC times, which Django then refuses.",
+                  hint="Set USE_TZ = True. TIME_ZONE may stay as it is.",
+                  id="durable_celery.E004")]  # fmt: skip
+
+
+@register("durable_celery")
+def check_beat(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """Beat's tables are there, so that the tick is an entry people see."""
+    if apps.is_installed("django_celery_beat"):
+        return []
+    return [Warning("'django_celery_beat' is not in INSTALLED_APPS: its DatabaseScheduler has no table for the entry of "
+                    "the tick, which then does not show in the admin.",
+                    hint="INSTALLED_APPS += ['django_celery_beat'], then manage.py migrate. If Beat uses another "
+                         "scheduler: SILENCED_SYSTEM_CHECKS = ['durable_celery.W001'].",
+                    id="durable_celery.W001")]  # fmt: skip
+
+
+@register("durable_celery")
+def check_celery_app(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """A project that has a Celery app loads it, also in web processes."""
+    return _without_app() if _uses_celery() else []
+
+
+@register("durable_celery", deploy=True)
+def check_celery_app_before_deployment(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """Before a deployment the project must have one."""
+    return [] if _uses_celery() else _without_app()
+
+
+def _uses_celery() -> bool:
+    """Whether the project shows signs of a Celery app of its own: settings for one, or a module beside its settings."""
+    if any(name.startswith("CELERY_") for name in dir(settings)):
+        return True
+    package = _project()
+    try:
+        return bool(package) and importlib.util.find_spec(f"{package}.celery") is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _without_app() -> Sequence[CheckMessage]:
+    if _app_is_loaded():
+        return []
+    package = _project() or "proj"
+    return [Warning("No Celery app is loaded in this process: what workflows send would go to Celery's default broker, "
+                    "amqp://localhost.",
+                    hint=f"Create {package}/celery.py (app = Celery({package!r}); app.config_from_object("
+                         f"'django.conf:settings', namespace='CELERY'); app.autodiscover_tasks()) and import it in "
+                         f"{package}/__init__.py: from .celery import app as celery_app",
+                    id="durable_celery.W002")]  # fmt: skip
+
+
+def _app_is_loaded() -> bool:
+    """False while Celery falls back to the app it makes itself, which is called "default" and never made current."""
+    from celery import current_app
+
+    return current_app.main != "default" or bool(current_app.set_as_current)
+
+
+def _project() -> str:
+    return os.environ.get("DJANGO_SETTINGS_MODULE", "").rpartition(".")[0]
