@@ -1,7 +1,7 @@
 """The tests on every supported Python, Django and Celery; `make nightly` runs all of it.
 
-    nox -s tests-3.13      one Python
-    nox -k 'not newest'    without the Django that django-celery-beat does not allow yet
+nox -s tests-3.13      one Python
+nox -k 'not newest'    without the Django that django-celery-beat does not allow yet
 """
 
 from __future__ import annotations

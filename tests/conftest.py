@@ -52,7 +52,7 @@ def belongs(item: pytest.Item, config: pytest.Config) -> bool:
         return False
     if has(item, "prefork", "kill") and os.environ.get("TEST_BROKER", "memory") not in BETWEEN_PROCESSES:
         return False
-    return has(item, "engine", "packaging") or not config.getoption("--engine-only")
+    return has(item, "engine") or not config.getoption("--engine-only")
 
 
 def has(item: pytest.Item, *markers: str) -> bool:
