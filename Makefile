@@ -39,7 +39,7 @@ $(VENV)/.test: EXTRAS = test
 $(VENV)/.nightly: EXTRAS = test,nightly
 $(VENV)/.docs: EXTRAS = docs
 $(VENV)/.demo $(VENV)/.test $(VENV)/.nightly $(VENV)/.docs: pyproject.toml | $(BIN)/pip
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@touch $@
 
 $(BIN)/pip:

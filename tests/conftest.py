@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import processes
 
 SLOW_CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 settings.register_profile("quick", max_examples=50, deadline=None, suppress_health_check=SLOW_CHECKS)
@@ -30,7 +36,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselects what another run takes, so that the figures of each run count only what belongs to its pair."""
-    chosen, left_out = [], []
+    chosen: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
     for item in items:
         mark_engine_tests(item)
         (chosen if belongs(item, config) else left_out).append(item)
@@ -57,3 +64,20 @@ def belongs(item: pytest.Item, config: pytest.Config) -> bool:
 
 def has(item: pytest.Item, *markers: str) -> bool:
     return any(item.get_closest_marker(marker) is not None for marker in markers)
+
+
+@pytest.fixture
+def start_worker(tmp_path: Path) -> Iterator[Callable[..., processes.Worker]]:
+    """`start_worker(...)` of `tests.processes`, ready when it returns; its log is shown if the test fails."""
+    started: list[processes.Worker] = []
+    numbers = count(1)
+
+    def start(*, ready: bool = True, **options: Any) -> processes.Worker:
+        worker = processes.start_worker(tmp_path / f"worker-{next(numbers)}.log", **options)
+        started.append(worker)
+        return worker.wait_until_ready() if ready else worker
+
+    yield start
+    for worker in started:
+        worker.clear()
+        print(f"--- {worker.log.name}\n{worker.text()}")

@@ -49,7 +49,8 @@ def main() -> int:
     chosen, arguments = parser.parse_known_args()
     strict = bool(os.environ.get("CI"))
     services: dict[str, Service | None] = {}
-    outcomes, missing = [], []
+    outcomes: list[Outcome] = []
+    missing: list[str] = []
     try:
         for pair in chosen.pair or PAIRS:
             usable = with_what_is_here(pair, services)
