@@ -160,7 +160,8 @@ class TurnCommit:
     """All that one turn changes; applied in one transaction or not at all.
 
     ``revision`` is the one that was loaded. ``taken_entries`` and ``taken_messages`` map row ids to their order in this
-    turn. ``withdrawn`` are entry ids no longer wanted: unclaimed ones become CANCELLED, claimed ones ABANDONED.
+    turn. ``withdrawn`` are entry ids no longer wanted: unclaimed ones become CANCELLED, claimed ones ABANDONED; both are marked
+    ``abandoned``, so that no outcome of theirs is ever news.
     ``closes`` (a final state, or the body's end) re-reads messages under the mailbox lock.
     ``last_message`` is the highest message id this turn saw.
     """
@@ -185,6 +186,7 @@ class TurnCommit:
     markers: Mapping[str, str] = field(default_factory=dict)
     closes: bool = False
     last_message: int = 0
+    look_at: datetime | None = None  # when the sweep must look at the instance itself again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +244,7 @@ class OpenStep:
     heartbeat_at: datetime | None
     look_at: datetime | None
     unknown_end: bool
+    failure: str | None = None  # the last error so far (read by claim, open_steps, claims and due_steps alike)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ class Failure:
     lost: bool = False
     cancelled: bool = False
     final: bool = False  # the body said so by NonRetryable
+    earlier: tuple[str, ...] = ()  # the errors of the attempts before, one line each
 
     def to_text(self) -> str:
         """ASCII JSON, so that NUL and lone surrogates in messages fit every database."""
@@ -37,6 +38,7 @@ class Failure:
         """The failure of a row; fields of a newer release are ignored."""
         data = json.loads(text)
         data["types"] = tuple(data.get("types", ()))
+        data["earlier"] = tuple(data.get("earlier", ()))
         known = {f.name for f in dataclasses.fields(cls)}
         return cls(**{k: v for k, v in data.items() if k in known})
 

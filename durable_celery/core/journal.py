@@ -47,6 +47,7 @@ class Entry:
     taken_at: datetime | None = None
     compensation: str = ""
     unknown_end: bool = False
+    abandoned: bool = False  # nobody waits for it; its outcome is kept and shown, not delivered
 
     @property
     def never_started(self) -> bool:
@@ -122,6 +123,6 @@ def _ended_at(entry: Entry, now: datetime) -> datetime | None:
     if entry.kind in (TIMER, SIGNAL):
         waits = entry.state == t.SCHEDULED and entry.due_at is not None
         return entry.due_at if waits and entry.due_at is not None and entry.due_at <= now else None
-    if entry.kind in (GATHER, COMPENSATION) or entry.state not in t.STEP_FINAL or entry.never_started:
+    if entry.kind in (GATHER, COMPENSATION) or entry.state not in t.STEP_FINAL or entry.never_started or entry.abandoned:
         return None
     return entry.finished_at

@@ -1,0 +1,191 @@
+"""What a workflow may yield. A command is built in the body, yielded once, and then lives as a row of the journal.
+
+Building one registers it with the run in scope, so that a command built and never yielded is found. Arguments are
+encoded when it is built; what the step gets is what was true then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from durable_celery.core import scope
+from durable_celery.errors import UsageError
+
+if TYPE_CHECKING:
+    from durable_celery.core.run import Run
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Command(Generic[T_co]):
+    """Something to be done durably; its value has the type ``T_co``.
+
+    ``x = yield from command`` is the documented spelling (type checkers know ``x``); ``x = yield command`` does the
+    same at run time. A command can be yielded once.
+    """
+
+    __slots__ = ("__weakref__", "_run", "line", "throws", "used")
+    what = "command"
+
+    def __init__(self) -> None:
+        run = scope.required(self.describe(), self.instead())
+        self.line = scope.caller()
+        self.used = False
+        self._run: Run = run
+        self.throws = run.throws
+        run.built(self)
+
+    def __iter__(self) -> Generator[Command[Any], Any, T_co]:
+        value: T_co = yield self
+        return value
+
+    # Only for type checkers: an awaitable that is dropped is what mypy's `unused-awaitable` reports.
+    def __await__(self) -> Generator[Command[Any], Any, T_co]:
+        return self.__iter__()
+
+    def __del__(self) -> None:
+        run = getattr(self, "_run", None)
+        if run is not None and not self.used:
+            run.dropped(self, self.throws)
+
+    def use(self) -> None:
+        """Marks the command as yielded, or as a part of one; a second use raises ``UsageError``."""
+        if self.used:
+            raise UsageError(f"{self.describe()} built at {self.line} is yielded twice; build a new one for each yield")
+        self.used = True
+
+    def describe(self) -> str:
+        """The command in a few words, for errors and ``waiting_for``."""
+        return self.what
+
+    def instead(self) -> str:
+        """What to use outside a workflow."""
+        return "yield it from a generator decorated with @workflow"
+
+    def parts(self) -> Sequence[Command[Any]]:
+        """The commands directly inside this one."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undo:
+    """A compensation as it is kept on the row: the step to run, with fixed arguments or with the result."""
+
+    name: str
+    args: str | None  # encoded call; None: called with the result
+    terms: str  # JSON copied onto the row
+    queue: str = ""
+
+    def to_text(self) -> str:
+        """ASCII JSON, for the row it belongs to."""
+        return json.dumps({"name": self.name, "args": self.args, "terms": self.terms, "queue": self.queue})
+
+    @classmethod
+    def from_text(cls, text: str) -> Undo:
+        """The compensation of a row."""
+        data = json.loads(text)
+        return cls(name=data["name"], args=data["args"], terms=data["terms"], queue=data.get("queue", ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTerms:
+    """The terms a step runs on, as they are when its row is written. Durations in seconds."""
+
+    text: str  # JSON of all of them, copied onto the row
+    schedule_to_start: float | None = None
+    schedule_to_close: float | None = None
+
+
+class StepCommand(Command[T_co]):
+    """Run a step. ``args`` is the encoded call, ``terms`` what is copied onto the row."""
+
+    __slots__ = ("args", "name", "queue", "terms", "undo")
+    what = "step"
+
+    def __init__(self, *, name: str, args: str, terms: StepTerms, queue: str = "") -> None:
+        self.name = name
+        super().__init__()
+        self.args = args
+        self.terms = terms
+        self.queue = queue
+        self.undo: Undo | None = None
+
+    def describe(self) -> str:
+        return f"step {self.name}"
+
+    def instead(self) -> str:
+        short = self.name.rpartition(".")[2]
+        return (
+            f"to run the body here use {short}.call(...), to send it to a worker without durability {short}.delay(...), "
+            f"or yield {short}(...) from a generator decorated with @workflow"
+        )
+
+
+class TimerCommand(Command[None]):
+    """Wait for a time: ``seconds`` from the turn that yields it, or until an aware UTC instant."""
+
+    __slots__ = ("seconds", "until")
+    what = "sleep"
+
+    def __init__(self, *, seconds: float | None = None, until: datetime | None = None) -> None:
+        super().__init__()
+        self.seconds = seconds
+        self.until = until
+
+    def instead(self) -> str:
+        return "outside, use start_delay= or a Beat schedule"
+
+
+class SignalCommand(Command[T_co]):
+    """Wait for a message. ``default`` is encoded, or None to raise ``SignalTimeout`` at the time-out."""
+
+    __slots__ = ("default", "name", "seconds", "warn_seconds")
+    what = "signal"
+
+    def __init__(self, *, name: str, seconds: float | None, default: str | None, warn_seconds: float | None) -> None:
+        self.name = name
+        super().__init__()
+        self.seconds = seconds
+        self.default = default
+        self.warn_seconds = warn_seconds
+
+    def describe(self) -> str:
+        return f"signal {self.name!r}"
+
+    def instead(self) -> str:
+        return "outside, use signal.send(handle, payload)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatherRules:
+    """How a gather ends; see ``gather``."""
+
+    names: tuple[str, ...] | None = None
+    return_exceptions: bool = False
+    limit: int | None = None
+    needed: int | None = None
+    tolerate: int = 0
+
+
+class GatherCommand(Command[T_co]):
+    """Run members side by side."""
+
+    __slots__ = ("members", "rules")
+    what = "gather"
+
+    def __init__(self, members: Sequence[Command[Any]], rules: GatherRules) -> None:
+        super().__init__()
+        for command in members:
+            command.use()
+        self.members = list(members)
+        self.rules = rules
+
+    def describe(self) -> str:
+        return f"gather of {len(self.members)}" if hasattr(self, "members") else "gather"
+
+    def parts(self) -> Sequence[Command[Any]]:
+        return self.members

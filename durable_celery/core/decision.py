@@ -1,0 +1,66 @@
+"""What one turn decided: pure values that the engine turns into one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from durable_celery.core.failure import Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """A row that the body asked for and the journal does not have yet. Fields as in ``ports.NewEntry``."""
+
+    position: str
+    kind: str
+    name: str = ""
+    state: str
+    args: str = ""
+    members: int = 0
+    options: str = ""
+    group: str = ""
+    join: str = ""
+    limited: bool = False
+    due_at: datetime | None = None
+    start_by_at: datetime | None = None
+    end_by_at: datetime | None = None
+    compensation: str = ""
+    queue: str = ""
+    result: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closing:
+    """A timer, signal wait or gather that ended in this turn; named by position, since it may be as new as the turn."""
+
+    position: str
+    state: str
+    result: str | None = None
+    failure: Failure | None = None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The outcome of replaying a body and feeding it what is new.
+
+    ``state`` is WAITING, COMPLETED, FAILED, CANCELLED or BLOCKED. A BLOCKED decision carries its failure and nothing
+    else: it appends nothing and takes nothing in. ``taken_entries`` and ``taken_messages`` map row ids to their order
+    in this turn; ``withdrawn`` are positions nobody waits for any more.
+    """
+
+    state: str
+    value: Any = None
+    failure: Failure | None = None
+    openings: Sequence[Opening] = ()
+    closings: Sequence[Closing] = ()
+    withdrawn: Sequence[str] = ()
+    taken_entries: Mapping[int, int] = field(default_factory=dict)
+    taken_messages: Mapping[int, int] = field(default_factory=dict)
+    markers: Mapping[str, str] = field(default_factory=dict)
+    status_text: str | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    waiting: str = ""

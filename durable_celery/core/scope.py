@@ -1,0 +1,55 @@
+"""Which run the current code belongs to. A run is in scope only while its body is being driven, on that thread."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from durable_celery.errors import NotInWorkflow
+
+if TYPE_CHECKING:
+    from durable_celery.core.run import Run
+
+_run: ContextVar[Run | None] = ContextVar("durable_celery_run", default=None)
+_PACKAGE = __name__.partition(".")[0]
+
+
+class Teardown(BaseException):
+    """Raised by every helper and constructor while a suspended body is being closed, so that it can do nothing more."""
+
+
+@contextmanager
+def driving(run: Run) -> Iterator[None]:
+    """Puts ``run`` in scope of this thread (or greenlet)."""
+    token = _run.set(run)
+    try:
+        yield
+    finally:
+        _run.reset(token)
+
+
+def active() -> Run | None:
+    """The run in scope, if any; raises ``Teardown`` while its body is being closed."""
+    run = _run.get()
+    if run is not None and run.closing:
+        raise Teardown
+    return run
+
+
+def required(what: str, instead: str) -> Run:
+    """The run in scope; ``NotInWorkflow`` naming ``what`` was tried and what to use ``instead``."""
+    run = active()
+    if run is None:
+        raise NotInWorkflow(f"{what} works only inside a running workflow; {instead}")
+    return run
+
+
+def caller() -> str:
+    """``function, line N of file`` of the nearest frame outside this package."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        frame = frame.f_back
+    return f"{frame.f_code.co_name}, line {frame.f_lineno} of {frame.f_code.co_filename.rpartition('/')[2]}"
