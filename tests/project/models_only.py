@@ -7,11 +7,10 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2] / "example_project"))
 
-from project.settings import *  # noqa: E402, F403
-
-from django_app.apps import DurableCeleryConfig  # noqa: E402
-from tests.project.settings import *  # noqa: E402, F403
-from tests.project.settings import INSTALLED_APPS as INSTALLED  # noqa: E402
+from django_app.apps import DurableCeleryConfig
+from project.settings import *  # noqa: F403
+from tests.project.settings import *  # noqa: F403
+from tests.project.settings import INSTALLED_APPS as INSTALLED
 
 
 class ModelsOnly(DurableCeleryConfig):
