@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -39,7 +41,7 @@ class Worker:
 
     def children(self) -> list[int]:
         """The processes of its pool that run now, oldest first."""
-        found = sorted(children_of(self.pid))
+        found = children_of(self.pid)
         self.known.update(found)
         return found
 
@@ -122,20 +124,20 @@ def start(command: list[str], log: Path, *, env: Mapping[str, str] | None) -> Wo
     return Worker(process=process, log=log)
 
 
-def children_of(parent: int) -> set[int]:
-    """From the process table, as a fork may have forked: all descendants."""
-    done = subprocess.run(["ps", "-e", "-o", "pid=,ppid=,stat="], check=True, capture_output=True, text=True)
-    rows = [line.split() for line in done.stdout.splitlines()]
-    parents = {int(pid): int(ppid) for pid, ppid, state in rows if not state.startswith("Z")}
-    found: set[int] = set()
-    while new := {pid for pid, ppid in parents.items() if ppid in {parent, *found}} - found:
-        found |= new
-    return found
+def children_of(parent: int) -> list[int]:
+    """All descendants that run, as a child may have forked; oldest first."""
+    try:
+        found = psutil.Process(parent).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+    return sorted(child.pid for child in found if runs(child.pid))
 
 
 def runs(pid: int) -> bool:
-    done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], check=False, capture_output=True, text=True)
-    return bool(done.stdout.strip()) and not done.stdout.strip().startswith("Z")
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def group_of(pid: int) -> int:
