@@ -1,0 +1,32 @@
+"""Runs the example as its own project, in processes of its own: its settings are not those of this test run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import EXAMPLE
+
+
+def manage(data_dir: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    own = {"SHOP_DATA_DIR": str(data_dir), "DATABASE_URL": "", "BROKER_URL": "", "PYTHONPATH": str(EXAMPLE.parent)}
+    others = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+    command = [sys.executable, "manage.py", *arguments]
+    return subprocess.run(command, cwd=EXAMPLE, env=others | own, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("command", ["check", "makemigrations --check --dry-run shop", "test shop"])
+def test_the_shop_is_in_order(command: str, tmp_path: Path) -> None:
+    result = manage(tmp_path, *command.split())
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_shelf_is_filled_from_the_orders_file(tmp_path: Path) -> None:
+    assert manage(tmp_path, "migrate", "--verbosity", "0").returncode == 0
+    for _ in range(2):
+        result = manage(tmp_path, "load_products")
+        assert (result.returncode, result.stdout) == (0, "14 products are on the shelf.\n"), result.stderr
