@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import processes
+from tests.project import surroundings
 
 SLOW_CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 settings.register_profile("quick", max_examples=50, deadline=None, suppress_health_check=SLOW_CHECKS)
@@ -30,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    surroundings.prepare()
     profile = "nightly" if config.getoption("--nightly") else "ci" if os.environ.get("CI") else "quick"
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", profile))
 

@@ -47,7 +47,7 @@ FOLDER = Path(tempfile.gettempdir(), f"durable-tests-{RUN}")
 def database() -> dict[str, Any]:
     """The `default` entry of DATABASES. The test database has one name before, during and after a test run."""
     if DATABASE == "sqlite":
-        name = str(folder() / "db.sqlite3")
+        name = str(FOLDER / "db.sqlite3")
         return {
             "ENGINE": ENGINES[DATABASE],
             "NAME": name,
@@ -81,13 +81,10 @@ def broker_url() -> str:
 
 def broker_options() -> dict[str, Any]:
     if BROKER == "filesystem":
-        queue, control = folder() / "queue", folder() / "control"
-        for path in (queue, control):
-            path.mkdir(exist_ok=True)
         return {
-            "data_folder_in": str(queue),
-            "data_folder_out": str(queue),
-            "control_folder": str(control),
+            "data_folder_in": str(FOLDER / "queue"),
+            "data_folder_out": str(FOLDER / "queue"),
+            "control_folder": str(FOLDER / "control"),
             "polling_interval": 0.02,
         }
     if BROKER == "memory":
@@ -114,13 +111,12 @@ def service_url(name: str) -> str:
     return os.environ.setdefault(variable(name), service.url)
 
 
-def folder() -> Path:
-    """This run's folder, removed by the process that began the run."""
-    if not FOLDER.exists():
-        FOLDER.mkdir(mode=0o700)
-        if OWNER:
-            at_end(partial(shutil.rmtree, FOLDER, ignore_errors=True))
-    return FOLDER
+def prepare() -> None:
+    """Make this run's folder; the process that began the run removes it at its end."""
+    for path in (FOLDER, FOLDER / "queue", FOLDER / "control"):
+        path.mkdir(mode=0o700, exist_ok=True)
+    if OWNER:
+        at_end(partial(shutil.rmtree, FOLDER, ignore_errors=True))
 
 
 def at_end(action: Callable[[], object]) -> None:
