@@ -49,11 +49,11 @@ def _pieces(value: Any, length: int, depth: int) -> Iterator[str]:
         yield from _collection(value, kind, length, depth)
     elif kind is dict:
         yield from _joined("{", "}", ((key, item) for key, item in value.items()), length, depth)
-    elif isinstance(value, Enum):
+    elif issubclass(kind, Enum):
         yield f"{kind.__qualname__}.{value._name_}"
-    elif isinstance(value, tuple) and hasattr(kind, "_fields"):
+    elif issubclass(kind, tuple) and hasattr(kind, "_fields"):
         yield from _fields(kind, zip(kind._fields, value, strict=False), length, depth)
-    elif dataclasses.is_dataclass(value):
+    elif dataclasses.is_dataclass(kind):
         shown = (field.name for field in dataclasses.fields(value) if field.repr)
         yield from _fields(kind, ((name, getattr(value, name, None)) for name in shown), length, depth)
     else:

@@ -57,6 +57,9 @@ _BY_CLASS: tuple[tuple[str, str, str], ...] = (
     ("pydantic.v1.main.BaseModel", "a model of pydantic 1", "Pass value.dict(), or use pydantic 2"),
 )
 
+# Modules whose class names add nothing for a reader.
+_UNSAID = ("builtins", "_io", "_thread", "celery.local")
+
 _PLAIN = (bool, int, float, str, bytes, list, dict, tuple, set, frozenset)
 
 
@@ -66,18 +69,23 @@ def is_command(kind: type) -> bool:
 
 
 def refusal(value: Any) -> Refused:
-    """The refusal of a value that no part of the codec knows. Runs no code of the value's class."""
+    """The refusal of a value that no part of the codec knows.
+
+    Asks the class alone: ``isinstance`` would evaluate a lazy object, which may query the database.
+    """
     kind = type(value)
     name = f"{kind.__module__}.{kind.__qualname__}"
-    if isinstance(value, type):
+    if issubclass(kind, type):
         return Refused(f"it is a class, {value.__module__}.{value.__qualname__}", "Pass its name")
     for says, what, hint in _matching(kind):
-        return Refused(f"it is {what}" + (f" ({name})" if name != says else ""), hint)
+        return Refused(
+            f"it is {what}" + (f" ({name})" if name != says and kind.__module__ not in _UNSAID else ""), hint
+        )
     return _own(kind, name) or _function(value) or _by_shape(value, kind, name)
 
 
 def _matching(kind: type) -> list[tuple[str, str, str]]:
-    names = {f"{parent.__module__}.{parent.__qualname__}" for parent in kind.__mro__}
+    names = {f"{parent.__module__}.{parent.__name__}" for parent in kind.__mro__}
     names |= {
         f"types.{name}"
         for name in ("GeneratorType", "CoroutineType", "AsyncGeneratorType", "ModuleType")

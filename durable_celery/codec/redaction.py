@@ -101,7 +101,8 @@ def _safely(value: Any, hidden: Hidden, placeholder: str) -> Any:
 
 
 def _shown(value: Any, hidden: Hidden, placeholder: str, depth: int) -> Any:
-    if isinstance(value, _LEAVES):
+    kind = type(value)
+    if issubclass(kind, _LEAVES):
         return value
     if depth > MAX_DEPTH:
         return placeholder
@@ -112,18 +113,19 @@ def _shown(value: Any, hidden: Hidden, placeholder: str, depth: int) -> Any:
     fields = _fields(value)
     if fields is not None:
         return {key: placeholder if hidden(str(key)) else inside(item) for key, item in fields}
-    if isinstance(value, tuple):
+    if issubclass(kind, tuple):
         return tuple(inside(item) for item in value)
-    if isinstance(value, (list, set, frozenset, deque)):
+    if issubclass(kind, (list, set, frozenset, deque)):
         return [inside(item) for item in value]
     return preview(value)
 
 
 def _fields(value: Any) -> Iterable[tuple[Any, Any]] | None:
     kind = type(value)
-    if isinstance(value, Mapping):
-        return value.items()
-    if isinstance(value, tuple) and hasattr(kind, "_fields"):
+    if issubclass(kind, Mapping):
+        entries: Iterable[tuple[Any, Any]] = value.items()
+        return entries
+    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return zip(kind._fields, value, strict=False)
     if models.is_model(kind):
         return [*vars(value).items(), *(value.__pydantic_extra__ or {}).items()]

@@ -86,11 +86,15 @@ def test_o69_a_lazy_translation_is_stored_as_its_text_of_that_moment() -> None:
     assert type(back["subject"]) is type(next(iter(back["key"]))) is str
 
 
-def test_o69_a_lazy_object_is_refused() -> None:
+def test_o69_a_lazy_object_is_refused_without_being_evaluated() -> None:
     functional = pytest.importorskip("django.utils.functional")
 
+    def query() -> None:
+        raise AssertionError("a lazy object was evaluated, which may query the database")
+
     with pytest.raises(NotSerializable, match="lazy object of Django"):
-        encode([functional.SimpleLazyObject(lambda: "user")])
+        encode([functional.SimpleLazyObject(query)])
+    assert "SimpleLazyObject" in preview([functional.SimpleLazyObject(query)])
 
 
 def test_two_keys_that_become_the_same_text_are_refused() -> None:
