@@ -28,7 +28,7 @@ check: $(VENV)/.test
 
 nightly: $(VENV)/.test $(VENV)/.nightly
 	$(BIN)/python tests/run.py --nightly --packaging $(ARGS)
-	$(BIN)/nox
+	PYENV_VERSION="$$(pyenv versions --bare 2>/dev/null | grep -E '^3\.1[0-3]\.' | paste -sd: -)" $(BIN)/nox
 
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build
