@@ -142,6 +142,9 @@ class NewEntry:
     compensation: str = ""
     queue: str = ""
     result: str | None = None
+    failure: str | None = None
+    finished_at: datetime | None = None  # ended in the very turn that asked for it
+    abandoned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -411,9 +414,7 @@ class Store(Protocol):
     def arm(self, step_id: int, token: str, *, close_at: datetime | None, look_at: datetime | None) -> bool:
         """Set the deadlines of a running attempt anew, if ``token`` is still current."""
 
-    def change_step(
-        self, step: OpenStep, change: StepChange, *, record: AttemptRecord | None = None
-    ) -> Changed:
+    def change_step(self, step: OpenStep, change: StepChange, *, record: AttemptRecord | None = None) -> Changed:
         """Write ``change`` where id, token, attempt and state are still those of ``step``; promote held members if it ended."""
 
     def keep_superseded(self, step_id: int, record: AttemptRecord) -> None:
@@ -423,6 +424,9 @@ class Store(Protocol):
         self, step_id: int, token: str, details: str | None, now: datetime, look_at: datetime | None
     ) -> Heartbeat:
         """Note a sign of life of the current attempt."""
+
+    def note_step_unknown(self, step_id: int, waiting_for: str, look_at: datetime) -> None:
+        """Leave a claimable row for a worker that knows its step: say so on its instance, look again at ``look_at``."""
 
     def dispatches(self, step_ids: Iterable[int]) -> Sequence[Dispatch]:
         """What is needed to publish these rows."""
@@ -477,3 +481,24 @@ class Transport(Protocol):
 
     def advance(self, instance_id: UUID, queue: str = "", *, delay: float = 0) -> bool:
         """Publish a hint that this instance has something to do."""
+
+    def task(self, name: str) -> Any:
+        """The Celery task of that name on the current app, for plain ``.delay()`` and the like."""
+
+    def adapt(self, yielded: Any) -> Any:
+        """The command a Celery signature stands for, or None if it is no signature."""
+
+
+class Client(Protocol):
+    """What definitions ask of the floor above them: starting instances and sending to them."""
+
+    def start(
+        self, definition: Any, calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]], options: Mapping[str, Any]
+    ) -> Any:
+        """Start one instance a call; a list of handles in order."""
+
+    def get(self, name: str, key: str) -> Any:
+        """The handle of the instance with that key."""
+
+    def signal(self, target: Any, name: str, payload: Any, signal_id: str | None) -> None:
+        """Send a message to a handle, instance or id."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from durable_celery.conf import Settings
 from durable_celery.errors import NotConfigured
 
 if TYPE_CHECKING:
-    from durable_celery.ports import Store, Transport
+    from durable_celery.ports import Client, Store, Transport
 
 OFFSET_AGE = 60.0  # seconds a measured clock offset is good for in a process that renews no lease
 
@@ -65,6 +66,7 @@ class Runtime:
     transport: Transport
     settings: Settings
     clock: Clock
+    announce: Callable[[str, Any], None] = lambda event, instance_id: None  # Django's signals, after the commit
 
 
 _runtime: Runtime | None = None
@@ -84,3 +86,24 @@ def current() -> Runtime:
             "and make sure django.setup() has run (a Celery worker does it when DJANGO_SETTINGS_MODULE is set)"
         )
     return _runtime
+
+
+def settings() -> Settings:
+    """The settings in force; the defaults where nothing is installed (importing a workflow without Django)."""
+    return _runtime.settings if _runtime is not None else _DEFAULTS
+
+
+_DEFAULTS = Settings()
+_client: Client | None = None
+
+
+def use_client(client: Client) -> None:
+    """Put the client in place, for the definitions that start instances and send to them."""
+    global _client
+    _client = client
+
+
+def client() -> Client:
+    """The client of this process."""
+    assert _client is not None, "importing durable_celery puts it in place"
+    return _client

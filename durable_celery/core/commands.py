@@ -10,7 +10,7 @@ import json
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from durable_celery.core import scope
 from durable_celery.errors import UsageError
@@ -18,7 +18,16 @@ from durable_celery.errors import UsageError
 if TYPE_CHECKING:
     from durable_celery.core.run import Run
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Undoing(Protocol[T_contra]):
+    """A step that takes back what gave a ``T``: it is called with the result, or None where it is unknown."""
+
+    def __call__(self, result: T_contra | None, /) -> Any: ...
+    def undo_with(self) -> Undo: ...
 
 
 class Command(Generic[T_co]):
@@ -57,6 +66,15 @@ class Command(Generic[T_co]):
         if self.used:
             raise UsageError(f"{self.describe()} built at {self.line} is yielded twice; build a new one for each yield")
         self.used = True
+
+    def compensate_with(self: Command[T], undo: Command[Any] | Undoing[T]) -> Command[T]:
+        """Take the step back if the instance ends FAILED or CANCELLED later; returns the same command.
+
+        ``undo`` is a step command, or a step that is called with the result (None where it is unknown). It runs as a
+        durable step of its own, newest position first, for a step that succeeded or whose end is unknown. A second
+        call, or a command that is no step, raises ``UsageError``.
+        """
+        raise UsageError(f"{self.describe()} cannot be compensated; put compensate_with on the steps in it")
 
     def describe(self) -> str:
         """The command in a few words, for errors and ``waiting_for``."""
@@ -113,6 +131,23 @@ class StepCommand(Command[T_co]):
         self.terms = terms
         self.queue = queue
         self.undo: Undo | None = None
+
+    def compensate_with(self: StepCommand[T], undo: Command[Any] | Undoing[T]) -> StepCommand[T]:  # type: ignore[override]
+        if self.undo is not None:
+            raise UsageError(f"{self.describe()} has a compensation already: {self.undo.name}")
+        if isinstance(undo, StepCommand):
+            undo.use()
+            self.undo = undo.as_undo()
+        elif hasattr(undo, "undo_with"):
+            self.undo = undo.undo_with()
+        else:
+            what = undo.describe() if isinstance(undo, Command) else repr(undo)
+            raise UsageError(f"compensate_with takes a step, or a step command with its arguments; got {what}")
+        return self
+
+    def as_undo(self) -> Undo:
+        """This command as a compensation with fixed arguments."""
+        return Undo(name=self.name, args=self.args, terms=self.terms.text, queue=self.queue)
 
     def describe(self) -> str:
         return f"step {self.name}"

@@ -40,7 +40,9 @@ def plan(stored: Journal) -> Plan:
         if undo is not None:
             return Plan(waiting=f"compensation {undo.name} of {entry.position}", taken=taken)
         if entry.state not in transitions.STEP_FINAL:
-            return Plan(waiting=f"the end of step {entry.name} at {entry.position}, to compensate it", taken=taken, polls=True)
+            return Plan(
+                waiting=f"the end of step {entry.name} at {entry.position}, to compensate it", taken=taken, polls=True
+            )
         opening = _opening(entry)
         return Plan(opening=opening, waiting=f"compensation {opening.name} of {entry.position}", taken=taken)
     return Plan(done=True, taken=taken)

@@ -20,7 +20,9 @@ def begin(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
         return True, made
     if inspect.iscoroutine(made):
         made.close()
-        raise UsageError(f"{body.__qualname__} is an async def; a workflow body is a plain generator (its steps may be async)")
+        raise UsageError(
+            f"{body.__qualname__} is an async def; a workflow body is a plain generator (its steps may be async)"
+        )
     return False, made
 
 
@@ -65,7 +67,10 @@ def _innermost(generator: Generator[Any, Any, Any]) -> Any:
     inner: Any = generator
     while isinstance(inner.gi_yieldfrom, types.GeneratorType):
         # Command.__iter__ is a generator of ours; the line people look for is that of the body around it.
-        if inner.gi_yieldfrom.gi_code.co_name == "__iter__" and "/core/commands" in inner.gi_yieldfrom.gi_code.co_filename.replace("\\", "/"):
+        if (
+            inner.gi_yieldfrom.gi_code.co_name == "__iter__"
+            and "/core/commands" in inner.gi_yieldfrom.gi_code.co_filename.replace("\\", "/")
+        ):
             break
         inner = inner.gi_yieldfrom
     return inner

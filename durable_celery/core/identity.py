@@ -43,11 +43,15 @@ def check_key(key: Any) -> str | None:
     if not isinstance(key, str):
         raise BadValue(f"key must be a str or None, got {type(key).__name__} {key!r}; write key=str(...)", path="key")
     if not key.strip():
-        raise BadValue(f"key {key!r} is blank; give a key that names the business object, or None for no key", path="key")
+        raise BadValue(
+            f"key {key!r} is blank; give a key that names the business object, or None for no key", path="key"
+        )
     if "\0" in key:
         raise BadValue(f"key {key!r} has a NUL character, which databases cannot store; remove it", path="key")
     if len(key) > KEY_LENGTH:
-        raise BadValue(f"key has {len(key)} characters, at most {KEY_LENGTH} are allowed; shorten or hash it", path="key")
+        raise BadValue(
+            f"key has {len(key)} characters, at most {KEY_LENGTH} are allowed; shorten or hash it", path="key"
+        )
     return key
 
 

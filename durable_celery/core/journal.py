@@ -123,6 +123,11 @@ def _ended_at(entry: Entry, now: datetime) -> datetime | None:
     if entry.kind in (TIMER, SIGNAL):
         waits = entry.state == t.SCHEDULED and entry.due_at is not None
         return entry.due_at if waits and entry.due_at is not None and entry.due_at <= now else None
-    if entry.kind in (GATHER, COMPENSATION) or entry.state not in t.STEP_FINAL or entry.never_started or entry.abandoned:
+    if (
+        entry.kind in (GATHER, COMPENSATION)
+        or entry.state not in t.STEP_FINAL
+        or entry.never_started
+        or entry.abandoned
+    ):
         return None
     return entry.finished_at

@@ -27,7 +27,14 @@ class Node:
     __slots__ = ("error", "held", "join", "limited", "parent", "position", "run", "settled", "value")
 
     def __init__(
-        self, run: Run, position: str, parent: GatherNode | None, *, held: bool = False, limited: bool = False, join: str = ""
+        self,
+        run: Run,
+        position: str,
+        parent: GatherNode | None,
+        *,
+        held: bool = False,
+        limited: bool = False,
+        join: str = "",
     ) -> None:
         self.run = run
         self.position = position
@@ -113,7 +120,11 @@ class StepNode(Node):
         if entry.state == transitions.SUCCEEDED:
             self.settle(self.run.decode(entry.result))
             return
-        failure = Failure.from_text(entry.failure) if entry.failure else Failure(type="Unknown", message="no error was recorded")
+        failure = (
+            Failure.from_text(entry.failure)
+            if entry.failure
+            else Failure(type="Unknown", message="no error was recorded")
+        )
         self.settle(error=step_failed(failure, entry, self.run.instance_id))
 
     def never_starts(self) -> bool:
@@ -207,7 +218,9 @@ class SignalNode(Node):
             f"no signal {self.command.name!r} was there"
         )  # fmt: skip
         self.run.close_row(
-            Closing(position=self.position, state=transitions.FAILED, failure=timed_out(text), at=self.due_at or event.at)
+            Closing(
+                position=self.position, state=transitions.FAILED, failure=timed_out(text), at=self.due_at or event.at
+            )
         )
         self.settle(error=SignalTimeout(
             text, signal=self.command.name, position=self.position, instance_id=self.run.instance_id
@@ -324,7 +337,9 @@ class GatherNode(Node):
         if error is None:
             rules = self.command.rules
             keeps = rules.return_exceptions or rules.tolerate > 0 or rules.needed is not None
-            self.settle(self._shape([n.value if n.error is None or not keeps else n.error for n in self.members], tuple))
+            self.settle(
+                self._shape([n.value if n.error is None or not keeps else n.error for n in self.members], tuple)
+            )
             return
         if isinstance(error, WorkflowError):
             error.__dict__.update(

@@ -99,7 +99,10 @@ def _decide(run: Run, fed: list[Event], fails_on: tuple[type[BaseException], ...
             return _blocked(UsageError(f"the body returned {run.value.describe()}; write return (yield from ...)"), "")
         if type(run.value).__name__ == "generator":
             return _blocked(
-                UsageError(f"the body returned the generator {run.value.__name__}(...); use yield from {run.value.__name__}(...)"), ""
+                UsageError(
+                    f"the body returned the generator {run.value.__name__}(...); use yield from {run.value.__name__}(...)"
+                ),
+                "",
             )
         return Decision(state=transitions.COMPLETED, value=run.value, **common)
     if isinstance(run.error, (WorkflowError, *fails_on)):

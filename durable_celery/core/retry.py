@@ -43,7 +43,11 @@ class RetryPolicy:
         put(self, "initial_interval", seconds_of(self.initial_interval, "RetryPolicy.initial_interval", minimum=0))
         put(self, "maximum_interval", seconds_of(self.maximum_interval, "RetryPolicy.maximum_interval", minimum=0))
         coefficient = self.backoff_coefficient
-        if isinstance(coefficient, bool) or not isinstance(coefficient, (int, float)) or not 1 <= coefficient < math.inf:
+        if (
+            isinstance(coefficient, bool)
+            or not isinstance(coefficient, (int, float))
+            or not 1 <= coefficient < math.inf
+        ):
             raise _bad("backoff_coefficient", coefficient, "a finite number >= 1")
         attempts = self.maximum_attempts
         if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 0:
@@ -110,7 +114,9 @@ def seconds_of(value: Any, what: str, *, minimum: float = 0, default: Literal[No
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise BadValue(f"{what} must be a timedelta or a number of seconds, got {value!r}", path=what)
     if not math.isfinite(seconds) or seconds < minimum or seconds > LONGEST.total_seconds():
-        raise BadValue(f"{what} must be from {minimum:g} to {LONGEST.total_seconds():g} seconds, got {value!r}", path=what)
+        raise BadValue(
+            f"{what} must be from {minimum:g} to {LONGEST.total_seconds():g} seconds, got {value!r}", path=what
+        )
     return float(seconds)
 
 

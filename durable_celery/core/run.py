@@ -248,7 +248,10 @@ class Run:
         over = generators.delegates_to_plain_iterable(self._generator)
         here = self.where()
         if over is not None:
-            raise UsageError(f"'yield from' over a {over} at {here}: to run commands side by side write yield from gather(a, b)", line=here)
+            raise UsageError(
+                f"'yield from' over a {over} at {here}: to run commands side by side write yield from gather(a, b)",
+                line=here,
+            )
         command = yielded if isinstance(yielded, Command) else self.adapt(yielded)
         if command is None:
             raise UsageError(f"{_what(yielded)} was yielded at {here}; {_fix(yielded)}", line=here)
@@ -275,7 +278,9 @@ class Run:
         if self.replaying:
             if error is not None and not isinstance(error, WorkflowError):
                 raise error  # a bug, whatever the journal holds
-            raise self.mismatch(str(self._ordinals + 1), "more of this run", f"its end ({'a ' + repr(error) if error else 'a return'})")
+            raise self.mismatch(
+                str(self._ordinals + 1), "more of this run", f"its end ({'a ' + repr(error) if error else 'a return'})"
+            )
         self.ended, self.value, self.error = True, value, error
 
 

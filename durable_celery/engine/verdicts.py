@@ -20,7 +20,9 @@ from durable_celery.ports import OpenStep, StepChange
 OUTCOME_GRACE = timedelta(seconds=2)  # how long an outcome may lie before the sweep asks for a turn
 RESEND_GRACE = timedelta(seconds=3)  # how long a dispatched row may lie unclaimed before it is sent again
 PATIENCE_CAP = timedelta(minutes=5)
-KILL_GRACE = timedelta(seconds=5)  # prefork: the body is stopped by signal, 3 s later its process; then the row is fenced
+KILL_GRACE = timedelta(
+    seconds=5
+)  # prefork: the body is stopped by signal, 3 s later its process; then the row is fenced
 EARLIER = 20
 
 
@@ -84,7 +86,9 @@ def after_external(step: OpenStep, now: datetime) -> StepChange:
     return replace(_same(step), state=t.EXTERNAL, lease_id=None, pid=None, close_at=None, look_at=look_at)
 
 
-def after_loss(step: OpenStep, now: datetime, why: str, *, proven: bool, max_deaths: int, max_expiries: int) -> StepChange:
+def after_loss(
+    step: OpenStep, now: datetime, why: str, *, proven: bool, max_deaths: int, max_expiries: int
+) -> StepChange:
     """The process that ran the step is gone (``proven``), or its lease ran out. Counted apart from failures, with caps of their own."""
     terms = terms_of(step.options)
     if proven and step.started_at is not None and terms.start_to_close is not None:
@@ -126,9 +130,7 @@ def judge(step: OpenStep, now: datetime, draw: float) -> Verdict:
     if step.end_by_at is not None and step.end_by_at <= now:
         text = f"not finished within schedule_to_close_timeout, {step.attempt} attempts"
         ran = step.state in t.CLAIMED
-        return Verdict(
-            change=_over(step, timed_out(text), now, unknown_end=ran), outcome="timed out" if ran else ""
-        )
+        return Verdict(change=_over(step, timed_out(text), now, unknown_end=ran), outcome="timed out" if ran else "")
     if step.state in t.CLAIMABLE:
         return _judge_waiting(step, now)
     if step.state in t.CLAIMED:
@@ -144,7 +146,9 @@ def patience(resends: int) -> timedelta:
 def _judge_waiting(step: OpenStep, now: datetime) -> Verdict:
     if step.start_by_at is not None and step.start_by_at <= now:
         limit = terms_of(step.options).schedule_to_start
-        return Verdict(change=_over(step, timed_out(f"not started within schedule_to_start_timeout of {limit:g} s"), now))
+        return Verdict(
+            change=_over(step, timed_out(f"not started within schedule_to_start_timeout of {limit:g} s"), now)
+        )
     if step.due_at is not None and step.due_at > now:
         return Verdict(look_at=step.due_at)
     look_at = _earliest(now + patience(step.resends), step.start_by_at, step.end_by_at)
@@ -175,7 +179,9 @@ def _same(step: OpenStep) -> StepChange:
     )  # fmt: skip
 
 
-def _end(step: OpenStep, state: str, now: datetime, *, result: str | None = None, failure: Failure | None = None) -> StepChange:
+def _end(
+    step: OpenStep, state: str, now: datetime, *, result: str | None = None, failure: Failure | None = None
+) -> StepChange:
     return replace(
         _same(step), state=state, token=None, lease_id=None, pid=None, result=result,
         failure=failure.to_text() if failure is not None else None, due_at=None, start_by_at=None, close_at=None,

@@ -1,0 +1,105 @@
+"""Durable workflows for Django and Celery."""
+
+from __future__ import annotations
+
+from durable_celery.client import WorkflowHandle, get_handle
+from durable_celery.codec import register_type
+from durable_celery.combinators import gather, sleep, sleep_until
+from durable_celery.context import current_step
+from durable_celery.core.commands import Command
+from durable_celery.core.retry import RetryPolicy
+from durable_celery.errors import (
+    CancelRequested,
+    ChildFailed,
+    CompleteLater,
+    DurableError,
+    InstanceClosed,
+    InstanceNotFound,
+    KeyConflict,
+    NonDeterminism,
+    NonRetryable,
+    NotConfigured,
+    NotInWorkflow,
+    NotRetryable,
+    NotSerializable,
+    PayloadError,
+    PayloadTooLarge,
+    PollTimeout,
+    ReplayError,
+    RetryLater,
+    SignalTimeout,
+    StepClosed,
+    StepFailed,
+    UpdateRejected,
+    UsageError,
+    WorkflowBlocked,
+    WorkflowCancelled,
+    WorkflowError,
+    WorkflowFailed,
+    WorkflowNotFound,
+    WorkflowTerminated,
+    WorkflowTimedOut,
+)
+from durable_celery.messages import Signal
+from durable_celery.replayed import current_workflow, get_logger, now, random, set_status, side_effect, uuid4
+from durable_celery.saga import Saga
+from durable_celery.steps import Step, step
+from durable_celery.workflows import Workflow, WorkflowDefinition, workflow
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CancelRequested",
+    "ChildFailed",
+    "Command",
+    "CompleteLater",
+    "DurableError",
+    "InstanceClosed",
+    "InstanceNotFound",
+    "KeyConflict",
+    "NonDeterminism",
+    "NonRetryable",
+    "NotConfigured",
+    "NotInWorkflow",
+    "NotRetryable",
+    "NotSerializable",
+    "PayloadError",
+    "PayloadTooLarge",
+    "PollTimeout",
+    "ReplayError",
+    "RetryLater",
+    "RetryPolicy",
+    "Saga",
+    "Signal",
+    "SignalTimeout",
+    "Step",
+    "StepClosed",
+    "StepFailed",
+    "UpdateRejected",
+    "UsageError",
+    "Workflow",
+    "WorkflowBlocked",
+    "WorkflowCancelled",
+    "WorkflowDefinition",
+    "WorkflowError",
+    "WorkflowFailed",
+    "WorkflowHandle",
+    "WorkflowNotFound",
+    "WorkflowTerminated",
+    "WorkflowTimedOut",
+    "current_step",
+    "current_workflow",
+    "gather",
+    "get_handle",
+    "get_logger",
+    "now",
+    "random",
+    "register_type",
+    "set_status",
+    "side_effect",
+    "sleep",
+    "sleep_until",
+    "step",
+    "uuid4",
+    "workflow",
+]

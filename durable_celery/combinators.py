@@ -1,0 +1,127 @@
+"""Commands made of commands, and waits for time."""
+
+from __future__ import annotations
+
+from datetime import timezone
+from typing import Any, Literal, TypeVar, overload
+
+from durable_celery.core.commands import Command, GatherCommand, GatherRules, TimerCommand
+from durable_celery.core.retry import Duration
+from durable_celery.errors import BadValue, UsageError
+from durable_celery.messages import instant, span
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+E = TypeVar("E")
+F = TypeVar("F")
+T = TypeVar("T")
+
+
+@overload
+def gather(*, limit: int | None = None, tolerate: Literal[0] = 0, **named: Command[T]) -> Command[dict[str, T]]: ...
+@overload
+def gather(a: Command[A], /, *, limit: int | None = None) -> Command[tuple[A]]: ...
+@overload
+def gather(a: Command[A], b: Command[B], /, *, limit: int | None = None) -> Command[tuple[A, B]]: ...
+@overload
+def gather(a: Command[A], b: Command[B], c: Command[C], /, *, limit: int | None = None) -> Command[tuple[A, B, C]]: ...
+@overload
+def gather(
+    a: Command[A], b: Command[B], c: Command[C], d: Command[E], /, *, limit: int | None = None
+) -> Command[tuple[A, B, C, E]]: ...
+@overload
+def gather(
+    a: Command[A], b: Command[B], c: Command[C], d: Command[E], e: Command[F], /, *, limit: int | None = None
+) -> Command[tuple[A, B, C, E, F]]: ...
+@overload
+def gather(*members: Command[T], limit: int | None = None) -> Command[tuple[T, ...]]: ...
+@overload
+def gather(
+    *members: Command[T],
+    return_exceptions: bool = False,
+    limit: int | None = None,
+    needed: int | None = None,
+    tolerate: int = 0,
+) -> Command[tuple[Any, ...]]: ...
+@overload
+def gather(
+    *,
+    return_exceptions: bool = False,
+    limit: int | None = None,
+    needed: int | None = None,
+    tolerate: int = 0,
+    **named: Command[Any],
+) -> Command[dict[str, Any]]: ...
+def gather(
+    *members: Any,
+    return_exceptions: bool = False,
+    limit: int | None = None,
+    needed: int | None = None,
+    tolerate: int = 0,
+    **named: Any,
+) -> Command[Any]:
+    """Run commands side by side; a tuple of their values by position (a dict for named ones). Nest at will.
+
+    Waits until every member has ended; then the error of the lowest failed position is raised, with ``.results`` and
+    ``.errors`` of all members. After a failure no new member starts. ``limit``: at most so many run at once.
+    ``return_exceptions``: errors stand in their places. ``tolerate``: up to so many failures stand as their exceptions
+    and stop nothing. ``needed``: done at so many successes, the rest is cancelled, their places are None.
+    """
+    if members and named:
+        raise UsageError("gather takes its commands either by position or by name, not both")
+    if len(members) == 1 and not isinstance(members[0], Command) and isinstance(members[0], (list, tuple)):
+        raise UsageError(f"gather takes commands, not a {type(members[0]).__name__}; unpack it: gather(*commands)")
+    commands = list(members or named.values())
+    rules = GatherRules(
+        names=tuple(named) if named else None,
+        return_exceptions=_flag(return_exceptions),
+        limit=_count("limit", limit, 1, None),
+        needed=_count("needed", needed, 1, len(commands)),
+        tolerate=_count("tolerate", tolerate, 0, None) or 0,
+    )
+    return GatherCommand([_command(c, i, rules.names) for i, c in enumerate(commands)], rules)
+
+
+def sleep(seconds: Duration | None = None, **units: float) -> Command[None]:
+    """Wait for a timedelta or seconds, or ``sleep(days=3, hours=2)``; from the turn that yields it. Zero or less: the
+    next tick. Costs a row and nothing else, however long."""
+    return TimerCommand(seconds=span(seconds, units))
+
+
+def sleep_until(when: Any) -> Command[None]:
+    """Wait until an aware datetime; one in the past means the next tick. A naive one is a ``BadValue``."""
+    return TimerCommand(until=instant(when, "sleep_until").astimezone(timezone.utc))
+
+
+def _command(member: Any, index: int, names: tuple[str, ...] | None) -> Command[Any]:
+    from durable_celery.core import scope
+
+    if isinstance(member, Command):
+        return member
+    adapted = scope.required("gather", "yield it from a workflow").adapt(member)
+    if adapted is not None:
+        return adapted
+    place = names[index] if names else str(index)
+    kind = type(member).__name__
+    fix = (
+        "a helper generator cannot run side by side; gather takes commands"
+        if kind == "generator"
+        else "gather takes commands"
+    )
+    raise UsageError(f"gather member {place} is a {kind} {member!r:.80}; {fix}")
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise BadValue(f"return_exceptions={value!r} is not allowed, expected True or False", path="return_exceptions")
+    return value
+
+
+def _count(name: str, value: Any, least: int, most: int | None) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+        upto = f" to {most}, the number of members" if most is not None else " on"
+        raise BadValue(f"{name}={value!r} is not allowed, expected an int from {least}{upto}", path=name)
+    return value

@@ -1,0 +1,69 @@
+"""What an instance waits for, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from durable_celery.core import journal, transitions
+from durable_celery.core.failure import Failure
+from durable_celery.engine.verdicts import terms_of
+from durable_celery.ports import InstanceRow, OpenStep
+
+SHOWN = 5
+
+
+def shown_state(row: InstanceRow) -> str:
+    """The state people see: PAUSED over any open one."""
+    return transitions.PAUSED if row.paused_at is not None and row.state in transitions.OPEN_STATES else row.state
+
+
+def waiting_for(row: InstanceRow, steps: Sequence[OpenStep], now: datetime) -> str:
+    """On what, since and until when; empty once closed. Rows say more than the last turn did: attempts, errors, queues."""
+    if row.state in transitions.FINAL_STATES:
+        return ""
+    if row.state == transitions.BLOCKED:
+        return row.waiting_for
+    if row.state == transitions.PENDING:
+        if row.waiting_for:
+            return row.waiting_for
+        return (
+            f"its start at {_at(row.start_at)}"
+            if row.start_at > now
+            else f"a worker to take its first turn, since {_at(row.created_at)}"
+        )
+    leaves = [step for step in steps if step.kind != journal.GATHER and step.state != transitions.HELD]
+    if not leaves or row.waiting_for.startswith("a worker that knows"):
+        return row.waiting_for
+    words = "; ".join(_step(step, now) for step in leaves[:SHOWN])
+    return words if len(leaves) <= SHOWN else f"{words}; and {len(leaves) - SHOWN} more"
+
+
+def attempt_of(step: OpenStep) -> str:
+    """``attempt 2 of 5``; the first number counts starts."""
+    most = terms_of(step.options).retry.maximum_attempts
+    return f"attempt {step.attempt} of {most}" if most else f"attempt {step.attempt}"
+
+
+def _step(step: OpenStep, now: datetime) -> str:
+    since = f"since {_at(step.scheduled_at)}"
+    until = f", until {_at(step.due_at)}" if step.due_at is not None else ""
+    if step.kind == journal.TIMER:
+        return f"sleep at {step.position}, {since}{until}"
+    if step.kind == journal.SIGNAL:
+        return f"signal {step.name!r} at {step.position}, {since}{until}"
+    what = f"{step.kind} {step.name} at {step.position}"
+    if step.state == transitions.RUNNING:
+        return f"{what}, {attempt_of(step)}, running since {_at(step.started_at)}"
+    if step.state == transitions.RETRYING:
+        error = f" after {Failure.from_text(step.failure).brief}" if step.failure else ""
+        return f"{what}, {attempt_of(step)} is over{error}, the next at {_at(step.due_at)}"
+    if step.state == transitions.EXTERNAL:
+        return f"{what}, to be completed from outside, since {_at(step.started_at)}"
+    if step.state == transitions.ABANDONED:
+        return f"{what}, abandoned, running since {_at(step.started_at)}"
+    return f"{what}, in the queue {since}"
+
+
+def _at(when: datetime | None) -> str:
+    return f"{when:%Y-%m-%d %H:%M:%S} UTC" if when is not None else "?"

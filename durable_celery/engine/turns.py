@@ -1,0 +1,281 @@
+"""One turn of a body: load, replay, decide, commit, hand out what it asked for.
+
+Rules of this file:
+- The body runs between transactions; the commit is one compare-and-swap on the revision that was loaded.
+- Whoever loses the swap loads again: the winner may not have seen what the loser came for.
+- A turn that parks looks once more: what was stored between its load and its commit woke nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from durable_celery import calls, codec, faults, runtime
+from durable_celery.core import compensation, journal, transitions
+from durable_celery.core.decision import Closing, Decision, Opening
+from durable_celery.core.failure import failure_of, printable
+from durable_celery.core.replay import replay
+from durable_celery.engine import verdicts
+from durable_celery.errors import PayloadError, WorkflowNotFound
+from durable_celery.ports import Committed, InstanceRow, Loaded, NewEntry, Settled, TurnCommit
+from durable_celery.registry import registry
+from durable_celery.replayed import WorkflowInfo
+from durable_celery.runtime import Runtime
+from durable_celery.workflows import WorkflowDefinition
+
+log = logging.getLogger("durable_celery")
+
+ROUNDS = 50  # turns taken in one go before the rest is left to a new message
+UNKNOWN_PATIENCE = timedelta(seconds=30)
+COMPENSATION_POLL = timedelta(seconds=2)
+
+
+def advance(instance_id: UUID) -> None:
+    """Take turns until the instance has nothing to do right now. Safe to call at any time, by anyone, twice at once."""
+    rt = runtime.current()
+    for round_ in range(ROUNDS):
+        answer = _turn(rt, instance_id)
+        if answer == "parked":
+            return
+        if answer == "lost" and round_:
+            time.sleep(random.random() * min(0.005 * 2**round_, 0.2))
+    rt.transport.advance(instance_id, delay=0.1)
+
+
+def _turn(rt: Runtime, instance_id: UUID) -> str:
+    """ "parked": nothing to do; "more": look again; "lost": another turn came between, or a message before the close."""
+    loaded = rt.store.load(instance_id)
+    if loaded is None or not _may_run(loaded.instance, rt.clock.now()):
+        return "parked"
+    instance = loaded.instance
+    now = max(rt.clock.now(), instance.turn_at or instance.created_at)
+    if instance.state == transitions.COMPENSATING:
+        commit = _compensating(loaded, now)
+        return "parked" if commit is None else _commit(rt, commit, loaded)
+    try:
+        definition = registry.workflow(instance.name, instance.version)
+    except WorkflowNotFound as error:
+        _leave_to_others(rt, instance, error, now)
+        return "parked"
+    if instance.state == transitions.BLOCKED:
+        if definition.fingerprint in instance.blocked_by:
+            return "parked"
+    elif instance.turn and not _has_new(loaded, now):
+        return "parked"
+    decision = _decide(rt, loaded, definition, now)
+    return _commit(rt, _commit_of(loaded, decision, definition, now), loaded)
+
+
+def _may_run(instance: InstanceRow, now: datetime) -> bool:
+    return instance.state in transitions.OPEN_STATES and instance.paused_at is None and instance.start_at <= now
+
+
+def _has_new(loaded: Loaded, now: datetime) -> bool:
+    return any(event.turn == -1 for event in journal.events(loaded.journal, turn=-1, now=now))
+
+
+def _decide(rt: Runtime, loaded: Loaded, definition: WorkflowDefinition[Any, Any], now: datetime) -> Decision:
+    instance = loaded.instance
+    info = WorkflowInfo(
+        id=str(instance.chain_id), run_id=str(instance.id), key=instance.key, name=instance.name, version=instance.version,
+        started_at=instance.started_at or now, parent_id=str(instance.parent_id) if instance.parent_id else None,
+    )  # fmt: skip
+    try:
+        args, kwargs = calls.decode_call(instance.args)
+    except Exception as error:  # noqa: BLE001 - a row that cannot be read blocks this instance, never its neighbours
+        failure = failure_of(error)
+        return Decision(
+            state=transitions.BLOCKED, failure=failure, waiting=f"the arguments cannot be read: {failure.brief}"
+        )
+    faults.reach("turn.before_body")
+    with rt.store.refuse_queries():
+        decision = replay(
+            definition.body, args, kwargs, loaded.journal,
+            turn=instance.turn + 1, now=now, started_at=instance.started_at if instance.turn else None,
+            decode=codec.decode, encode=lambda value, root: codec.encode(value, root=root),
+            adapt=rt.transport.adapt, fails_on=definition.options.fails_on, info=info,
+        )  # fmt: skip
+    return _with_result(rt, decision, definition)
+
+
+def _with_result(rt: Runtime, decision: Decision, definition: WorkflowDefinition[Any, Any]) -> Decision:
+    if decision.state != transitions.COMPLETED:
+        return decision
+    try:
+        root = f"the return value of workflow {definition.name}"
+        return replace(decision, value=codec.encode(decision.value, root=root, limit=rt.settings.payload_limit))
+    except PayloadError as error:
+        failure = failure_of(error)
+        return Decision(state=transitions.BLOCKED, failure=failure, waiting=failure.brief)
+
+
+# -- the commit --------------------------------------------------------------------------------------------------------
+
+
+def _commit(rt: Runtime, commit: TurnCommit, loaded: Loaded) -> str:
+    faults.reach("turn.before_commit")
+    committed: Committed | None = rt.store.commit_turn(commit)
+    faults.reach("turn.after_commit")
+    if committed is None:
+        return "lost"
+    _report(rt, commit, loaded.instance)
+    faults.reach("publish.before")
+    if committed.dispatches:
+        rt.transport.dispatch(committed.dispatches, commit.now)
+    faults.reach("publish.after")
+    if commit.state in transitions.FINAL_STATES or commit.state == transitions.BLOCKED:
+        return "parked"
+    if commit.state == transitions.COMPENSATING and not committed.dispatches:
+        return "more"
+    if committed.dispatches:
+        return "parked"  # whoever ends what was handed out takes the next turn
+    return "more" if rt.store.has_news(loaded.instance.id) else "parked"
+
+
+def _commit_of(
+    loaded: Loaded, decision: Decision, definition: WorkflowDefinition[Any, Any], now: datetime
+) -> TurnCommit:
+    instance, rows = loaded.instance, loaded.journal.entries
+    common: dict[str, Any] = dict(
+        instance_id=instance.id, revision=instance.revision, now=now, fingerprint=definition.fingerprint,
+        last_message=max((m.id for m in loaded.journal.messages), default=0),
+    )  # fmt: skip
+    if decision.state == transitions.BLOCKED:
+        return TurnCommit(
+            **common, turn=instance.turn, state=transitions.BLOCKED,
+            failure=decision.failure.to_text() if decision.failure else None,
+            waiting_for=_sentence(f"blocked: {decision.waiting}", now), look_at=instance.deadline_at,
+        )  # fmt: skip
+    ended = decision.state != transitions.WAITING
+    ids = {entry.position: entry.id for entry in rows}
+    withdrawn = {ids[p] for p in decision.withdrawn if p in ids}
+    if ended:
+        withdrawn |= {
+            e.id
+            for e in rows
+            if e.state in transitions.STEP_OPEN and e.id not in decision.taken_entries and not e.abandoned
+        }
+    closings = {closing.position: closing for closing in decision.closings}
+    settled = [_settled(ids[position], closing) for position, closing in closings.items() if position in ids]
+    withdrawn -= {s.entry_id for s in settled}
+    state, closing_as = decision.state, ""
+    if decision.state in (transitions.FAILED, transitions.CANCELLED) and any(map(compensation.owes, rows)):
+        state, closing_as = transitions.COMPENSATING, decision.state
+    waiting = decision.waiting if not closing_as else "its compensations"
+    return TurnCommit(
+        **common,
+        turn=instance.turn + 1,
+        state=state,
+        result=decision.value if decision.state == transitions.COMPLETED else None,
+        failure=decision.failure.to_text() if decision.failure else None,
+        closing_as=closing_as,
+        waiting_for=_sentence(waiting, now) if state not in transitions.FINAL_STATES else "",
+        status_text=decision.status_text,
+        attributes=decision.attributes or None,
+        entries=[
+            _new_entry(o, closings.get(o.position), o.position in decision.withdrawn or ended, now)
+            for o in decision.openings
+        ],
+        taken_entries=decision.taken_entries,
+        taken_messages=decision.taken_messages,
+        settled=settled,
+        withdrawn=sorted(withdrawn),
+        markers=decision.markers,
+        closes=ended,
+        look_at=None if state in transitions.FINAL_STATES else instance.deadline_at,
+    )
+
+
+def _settled(entry_id: int, closing: Closing) -> Settled:
+    return Settled(
+        entry_id=entry_id, state=closing.state, result=closing.result,
+        failure=closing.failure.to_text() if closing.failure else None, finished_at=closing.at,
+    )  # fmt: skip
+
+
+def _new_entry(opening: Opening, closing: Closing | None, dropped: bool, now: datetime) -> NewEntry:
+    """The row of a command: waiting, or ended in the very turn that asked for it."""
+    state, finished_at, result, failure = opening.state, None, opening.result, None
+    if closing is not None:
+        state, finished_at, result = closing.state, closing.at, closing.result
+        failure = closing.failure.to_text() if closing.failure else None
+    elif dropped:
+        state, finished_at = transitions.CANCELLED, now
+    return NewEntry(
+        position=opening.position, kind=opening.kind, name=opening.name, state=state, args=opening.args,
+        members=opening.members, options=opening.options, group=opening.group, join=opening.join, limited=opening.limited,
+        due_at=opening.due_at, start_by_at=opening.start_by_at, end_by_at=opening.end_by_at,
+        look_at=None if finished_at else _look_at(opening, now), compensation=opening.compensation, queue=opening.queue,
+        result=result, failure=failure, finished_at=finished_at, abandoned=closing is None and dropped,
+    )  # fmt: skip
+
+
+def _look_at(opening: Opening, now: datetime) -> datetime | None:
+    if opening.kind in (journal.TIMER, journal.SIGNAL):
+        return opening.due_at
+    if opening.kind == journal.GATHER:
+        return None
+    resend = now + verdicts.RESEND_GRACE if opening.state == transitions.SCHEDULED else None
+    return min((x for x in (resend, opening.start_by_at, opening.end_by_at) if x is not None), default=None)
+
+
+def _sentence(waiting: str, now: datetime) -> str:
+    return printable(f"{waiting}, since {now:%Y-%m-%d %H:%M:%S} UTC") if waiting else ""
+
+
+# -- compensating ------------------------------------------------------------------------------------------------------
+
+
+def _compensating(loaded: Loaded, now: datetime) -> TurnCommit | None:
+    instance = loaded.instance
+    plan = compensation.plan(loaded.journal)
+    entries: Sequence[NewEntry] = [_new_entry(plan.opening, None, False, now)] if plan.opening else ()
+    if not plan.done and not entries and not plan.taken and not plan.polls:
+        return None
+    look_at = now + COMPENSATION_POLL if plan.polls else instance.deadline_at
+    if plan.polls and not plan.taken and not entries and instance.waiting_for.startswith(plan.waiting):
+        runtime.current().store.postpone_instance(instance.id, look_at)
+        return None
+    return TurnCommit(
+        instance_id=instance.id,
+        revision=instance.revision,
+        turn=instance.turn + 1,
+        now=now,
+        state=instance.closing_as if plan.done else transitions.COMPENSATING,
+        failure=instance.failure,
+        closing_as="" if plan.done else instance.closing_as,
+        waiting_for="" if plan.done else _sentence(plan.waiting, now),
+        entries=entries,
+        taken_entries={row: order for order, row in enumerate(plan.taken)},
+        closes=plan.done,
+        last_message=max((m.id for m in loaded.journal.messages), default=0),
+        look_at=None if plan.done else look_at,
+    )
+
+
+# -- what people see ---------------------------------------------------------------------------------------------------
+
+
+def _leave_to_others(rt: Runtime, instance: InstanceRow, error: WorkflowNotFound, now: datetime) -> None:
+    text = _sentence(f"a worker that knows workflow {instance.name!r} version {instance.version}: {error}", now)
+    if not instance.waiting_for.startswith(f"a worker that knows workflow {instance.name!r}"):
+        log.error("instance %s: %s", instance.id, error)
+        rt.store.note_waiting(instance.id, text)
+    rt.store.postpone_instance(instance.id, now + UNKNOWN_PATIENCE)
+
+
+def _report(rt: Runtime, commit: TurnCommit, instance: InstanceRow) -> None:
+    if commit.state == transitions.BLOCKED:
+        log.error("workflow %s instance %s is BLOCKED: %s", instance.name, instance.id, commit.waiting_for)
+        rt.announce("workflow_blocked", instance.id)
+    elif commit.state in transitions.FINAL_STATES:
+        rt.announce("workflow_finished", instance.id)
+    elif instance.turn == 0:
+        rt.announce("workflow_started", instance.id)

@@ -1,0 +1,100 @@
+"""What a body may use without a yield: values that are the same on replay, and its own words about itself."""
+
+from __future__ import annotations
+
+import logging
+import random as dice
+import uuid
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeVar
+
+from durable_celery import codec, runtime
+from durable_celery.core import scope
+from durable_celery.errors import BadValue
+
+T = TypeVar("T")
+STATUS_LENGTH = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowInfo:
+    """The instance a body runs for. ``history_length`` counts journal rows; ``is_replaying`` is true until the body
+    does something for the first time."""
+
+    id: str
+    run_id: str
+    key: str | None
+    name: str
+    version: int
+    started_at: datetime
+    parent_id: str | None
+    is_replaying: bool = False
+    history_length: int = 0
+    cancel_requested: bool = False
+
+
+def now() -> datetime:
+    """The time of this turn, aware UTC; the same on replay, and never going backwards within an instance."""
+    return scope.required("now()", "use django.utils.timezone.now()").now
+
+
+def uuid4() -> uuid.UUID:
+    """A random uuid that is the same on replay."""
+    return scope.required("uuid4()", "use uuid.uuid4()").uuid()
+
+
+def random() -> dice.Random:
+    """A seeded ``random.Random``: the same dice on replay, others in each instance and place."""
+    return scope.required("random()", "use the random module").dice()
+
+
+def side_effect(function: Callable[[], T]) -> T:
+    """Call ``function`` once and record its value; replay gives the recorded one.
+
+    It may execute again after a crash before the turn committed, so it must have no external effect; those belong in steps.
+    """
+    run = scope.required("side_effect()", "just call the function")
+    key = f"side:{run.ordinal()}"
+    text = run.marker(key)
+    if text is None:
+        text = codec.encode(function(), root="the value of side_effect", limit=runtime.settings().payload_limit)
+        run.markers[key] = text
+    value: T = codec.decode(text)
+    return value
+
+
+def set_status(text: str) -> None:
+    """Set the status text people see; at most 500 characters are kept. Committed with the turn."""
+    if not isinstance(text, str):
+        raise BadValue(f"set_status needs a str, got {type(text).__name__} {text!r:.80}", path="status")
+    scope.required("set_status()", "it belongs to the body").status_text = text[:STATUS_LENGTH]
+
+
+def current_workflow() -> WorkflowInfo:
+    """The instance this body runs for."""
+    run = scope.required("current_workflow()", "outside, use get_handle(id)")
+    info: WorkflowInfo = run.info
+    return WorkflowInfo(
+        id=info.id, run_id=info.run_id, key=info.key, name=info.name, version=info.version, started_at=info.started_at,
+        parent_id=info.parent_id, is_replaying=run.replaying, history_length=len(run.journal.entries) + len(run.openings),
+    )  # fmt: skip
+
+
+def get_logger(name: str | None = None) -> logging.LoggerAdapter[logging.Logger]:
+    """A logger that is silent while replaying and knows the instance. By default it has the workflow's name."""
+    run = scope.required("get_logger()", "use logging.getLogger()")
+    return _Logger(
+        logging.getLogger(name or run.info.name), {"instance_id": run.instance_id, "workflow": run.info.name}
+    )
+
+
+class _Logger(logging.LoggerAdapter):  # type: ignore[type-arg]
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - logging's name
+        run = scope.active()
+        return (run is None or not run.replaying) and super().isEnabledFor(level)
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        kwargs["extra"] = {**(self.extra or {}), **kwargs.get("extra", {})}
+        return msg, kwargs

@@ -1,0 +1,38 @@
+"""Compensation by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from durable_celery.core.commands import Command, StepCommand
+from durable_celery.errors import StepFailed, UsageError
+from durable_celery.replayed import get_logger
+
+
+class Saga:
+    """Undo commands, run newest first by ``yield from saga.compensate()``.
+
+    The same as ``compensate_with`` where the body wants to decide when. A failing undo stops neither the others nor
+    hides the error being handled; it is logged and stays visible in the journal.
+    """
+
+    def __init__(self) -> None:
+        self._undos: list[StepCommand[Any]] = []
+
+    def add(self, undo: Command[Any]) -> None:
+        """Remember a step command to run if things are taken back. It counts as used; yielding it too is refused."""
+        if not isinstance(undo, StepCommand):
+            raise UsageError(f"saga.add takes a step command such as refund(receipt), got {undo!r:.80}")
+        undo.use()
+        self._undos.append(undo)
+
+    def compensate(self) -> Generator[Command[Any], Any, None]:
+        """Run what was added, newest first, each as a durable step; a second call has nothing left to do."""
+        while self._undos:
+            undo = self._undos.pop()
+            undo.used = False
+            try:
+                yield from undo
+            except StepFailed as error:
+                get_logger().error("a compensation failed, the others go on: %s", error)

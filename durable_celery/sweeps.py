@@ -1,0 +1,229 @@
+"""What the clock does: one tick, and what follows the death of a process. Safe to run twice at once.
+
+Every act is guarded: a row is moved on (``look_at``) or changed by an UPDATE that says what it must still be, and only
+who hit it acts. One bad row is logged and stepped over.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from durable_celery import faults, runtime
+from durable_celery.core import transitions
+from durable_celery.engine import attempts, verdicts
+from durable_celery.ports import AttemptRecord, InstanceRow, Lease, OpenStep, StepChange
+from durable_celery.registry import registry
+from durable_celery.runtime import Runtime
+
+log = logging.getLogger("durable_celery")
+
+BATCH = 200
+UNKNOWN_PATIENCE = timedelta(seconds=30)
+
+
+@dataclass(slots=True, kw_only=True)
+class TickReport:
+    """What one tick did, in counts of rows; ``won`` is False if another process has this interval."""
+
+    won: bool = False
+    leases: int = 0
+    released: int = 0
+    timed_out: int = 0
+    sent: int = 0
+    advanced: int = 0
+    started: int = 0
+    unblocked: int = 0
+    errors: int = 0
+    next_look: datetime | None = None
+
+
+def tick(*, by: str, force: bool = False) -> TickReport:
+    """Do everything whose time has come. ``force`` acts whoever has this interval (tests, ``doctor``)."""
+    rt = runtime.current()
+    report = TickReport()
+    now = rt.clock.measure()
+    since = rt.store.take_tick(now, rt.settings.tick, by)
+    if since is None and not force:
+        report.next_look = rt.store.next_look()
+        return report
+    report.won = True
+    healthy = since is not None and now - since >= rt.settings.lease
+    _each(report, _leases_to_bury(rt, now) if healthy else (), lambda lease: _expire(rt, lease, now, report))
+    _each(report, rt.store.claims(limit=BATCH) if healthy else (), lambda step: _lose_orphan(rt, step, now, report))
+    _each(report, rt.store.due_steps(now, BATCH), lambda step: _judge(rt, step, now, report))
+    _each(report, rt.store.due_instances(now, BATCH), lambda instance: _wake(rt, instance, now, report))
+    _each(report, rt.store.due_messages(now, BATCH), lambda instance_id: _advance(rt, instance_id, "", report))
+    _each(
+        report,
+        rt.store.blocked(registry.fingerprints(), BATCH),
+        lambda instance_id: _try_again(rt, instance_id, report),
+    )
+    report.next_look = rt.store.next_look()
+    log.debug("tick by %s: %s", by, report)
+    return report
+
+
+def _each(report: TickReport, rows: Iterable[Any], act: Callable[[Any], None]) -> None:
+    for row in rows:
+        try:
+            act(row)
+        except Exception:
+            report.errors += 1
+            log.exception("the tick could not handle %s; it goes on with the next", _name(row))
+
+
+def _name(row: Any) -> str:
+    if isinstance(row, OpenStep):
+        return f"step {row.name} at {row.position} of instance {row.instance_id}"
+    return f"{type(row).__name__} {getattr(row, 'id', row)}"
+
+
+# -- rows whose time has come ------------------------------------------------------------------------------------------
+
+
+def _judge(rt: Runtime, step: OpenStep, now: datetime, report: TickReport) -> None:
+    verdict = verdicts.judge(step, now, random.random())
+    faults.reach("tick.before_act")
+    if verdict.change is not None:
+        if change_step(rt, step, verdict.change, now, verdict.outcome):
+            report.timed_out += 1
+        return
+    if not rt.store.postpone_step(step, verdict.look_at, resends=verdict.resends):
+        return  # another sweep acted on this row since it was read
+    if verdict.dispatch:
+        if step.resends:
+            log.info(
+                "step %s at %s of instance %s is sent again, number %s",
+                step.name,
+                step.position,
+                step.instance_id,
+                step.resends + 1,
+            )
+        report.sent += rt.transport.dispatch(rt.store.dispatches([step.id]), now)
+    elif verdict.advance:
+        _advance(rt, step.instance_id, "", report)
+
+
+def _wake(rt: Runtime, instance: InstanceRow, now: datetime, report: TickReport) -> None:
+    rt.store.postpone_instance(instance.id, now + verdicts.patience(2))
+    report.started += instance.state == transitions.PENDING
+    rt.transport.advance(instance.id, instance.queue)
+
+
+def _advance(rt: Runtime, instance_id: UUID, queue: str, report: TickReport) -> None:
+    report.advanced += rt.transport.advance(instance_id, queue)
+
+
+def _try_again(rt: Runtime, instance_id: UUID, report: TickReport) -> None:
+    report.unblocked += 1
+    rt.transport.advance(instance_id)
+
+
+def change_step(
+    rt: Runtime, step: OpenStep, change: StepChange, now: datetime, outcome: str = "", node: str = ""
+) -> bool:
+    """Write a verdict over a row and do what follows; False if the row had moved on."""
+    record = None
+    if outcome:
+        record = AttemptRecord(
+            attempt=step.attempt,
+            outcome=outcome,
+            failure=change.failure,
+            started_at=step.started_at,
+            finished_at=now,
+            node=node,
+        )
+    changed = rt.store.change_step(step, change, record=record)
+    if not changed.ok:
+        return False
+    if changed.promoted:
+        rt.transport.dispatch(changed.promoted, now)
+    if change.state in transitions.STEP_FINAL:
+        # A turn runs users' code; the process that keeps time asks a worker to take it.
+        rt.transport.advance(step.instance_id)
+    else:
+        attempts.follow(rt, step, change, now)
+    return True
+
+
+# -- processes that died -----------------------------------------------------------------------------------------------
+
+
+def release(lease_id: UUID, pid: int | None = None, *, reason: str) -> int:
+    """Give back the claims of a process that is proven dead: one pool child (``pid``), or the whole incarnation.
+
+    Called by the parent that saw its child die, or by a process of the same host that finds the other gone. Counts a
+    death for each step; returns how many rows were released.
+    """
+    rt = runtime.current()
+    return sum(
+        _lose(rt, step, rt.clock.now(), reason, proven=True) for step in rt.store.claims(lease_id=lease_id, pid=pid)
+    )
+
+
+def bury_vanished(boot_id: str, pid_ns: str, alive: Callable[[int, int], bool]) -> int:
+    """Declare dead the leases of this host whose process is gone (or whose pid is another process now); release them."""
+    rt = runtime.current()
+    count = 0
+    for lease in rt.store.leases():
+        if (lease.boot_id, lease.pid_ns) != (boot_id, pid_ns) or not boot_id or alive(lease.pid, lease.start_ticks):
+            continue
+        if rt.store.bury_lease(lease.id, rt.clock.now()):
+            count += release(lease.id, reason=f"process {lease.pid} of worker {lease.node} is gone")
+    return count
+
+
+def unknown_step(step_id: int) -> None:
+    """A message came for a step this process has no code for: leave it to a worker that has, and say so."""
+    rt = runtime.current()
+    now = rt.clock.now()
+    for dispatch in rt.store.dispatches([step_id]):
+        log.error("this worker knows no step %r; its row is left for a worker that does", dispatch.name)
+        rt.store.note_step_unknown(step_id, f"a worker that knows step {dispatch.name!r}", now + UNKNOWN_PATIENCE)
+
+
+def _leases_to_bury(rt: Runtime, now: datetime) -> list[Lease]:
+    return [lease for lease in rt.store.leases() if lease.expires_at < now]
+
+
+def _expire(rt: Runtime, lease: Lease, now: datetime, report: TickReport) -> None:
+    if not rt.store.bury_lease(lease.id, now, expired_by=now):
+        return  # renewed, or buried by another
+    report.leases += 1
+    log.warning(
+        "the lease of worker %s (process %s) ran out at %s; its steps go to others",
+        lease.node,
+        lease.pid,
+        lease.expires_at,
+    )
+    for step in rt.store.claims(lease_id=lease.id):
+        report.released += _lose(rt, step, now, f"the lease of worker {lease.node} ran out", proven=False)
+
+
+def _lose_orphan(rt: Runtime, step: OpenStep, now: datetime, report: TickReport) -> None:
+    """A claim whose lease was buried by somebody who died before releasing it, or whose lease row is gone."""
+    report.released += _lose(rt, step, now, "the process that ran it is gone", proven=False)
+
+
+def _lose(rt: Runtime, step: OpenStep, now: datetime, reason: str, *, proven: bool) -> bool:
+    settings = rt.settings
+    change = verdicts.after_loss(
+        step, now, reason, proven=proven, max_deaths=settings.max_deaths, max_expiries=settings.max_expiries
+    )
+    outcome = "timed out" if change.failures > step.failures else "lost"
+    log.warning(
+        "step %s at %s of instance %s: attempt %s %s: %s",
+        step.name,
+        step.position,
+        step.instance_id,
+        step.attempt,
+        outcome,
+        reason,
+    )
+    return change_step(rt, step, change, now, outcome)

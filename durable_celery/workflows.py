@@ -1,0 +1,340 @@
+"""``@workflow``: a generator function whose instances live in the database."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property, update_wrapper
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
+
+from durable_celery import calls, runtime
+from durable_celery.core import identity, scope
+from durable_celery.core.commands import Command
+from durable_celery.core.retry import Duration, seconds_of
+from durable_celery.errors import BadValue, NotInWorkflow, UsageError
+from durable_celery.registry import registry
+
+if TYPE_CHECKING:
+    from durable_celery.client import WorkflowHandle
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Workflow: TypeAlias = Generator[Any, Any, R]
+"""Annotates a workflow body: ``def fulfil(order_id: int) -> Workflow[Shipment]``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowOptions:
+    """The options of ``@workflow``, checked; durations in seconds."""
+
+    version: int = 1
+    key: Callable[..., Any] | None = None
+    execution_timeout: float | None = None
+    expected: float | None = None
+    fails_on: tuple[type[BaseException], ...] = ()
+    redact: tuple[str, ...] = ()
+    queue: str | None = None
+    priority: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartOptions:
+    """What ``using`` may set for the starts made through what it returns; durations in seconds."""
+
+    key: str | None = None
+    queue: str | None = None
+    priority: int | None = None
+    start_delay: float = 0.0
+    execution_timeout: float | None = None
+    attributes: Mapping[str, Any] | None = None
+    memo: Mapping[str, Any] | None = None
+    subject: Any = None
+    signal: tuple[Any, Any] | None = None
+    conflict: str = "use_existing"
+    reuse: str = "allow"
+    parent_close: str = "cancel"
+    id: str | None = None
+
+
+class WorkflowDefinition(Generic[P, R]):
+    """A workflow: its body under a name and version, and the ways to start instances."""
+
+    def __init__(self, body: Callable[P, Any], name: str, options: WorkflowOptions) -> None:
+        self.body = body
+        self.name = name
+        self.version = options.version
+        self.options = options
+        self.signature = calls.signature_of(body)
+        update_wrapper(self, body)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Command[R]:
+        short = self.name.rpartition(".")[2]
+        if scope.active() is None:
+            raise NotInWorkflow(
+                f"workflow {self.name} is started, not called: {short}.start(...) starts an instance and returns its handle"
+            )
+        raise UsageError(
+            f"workflow {self.name} as a child of another is not there yet; start it from a step: {short}.start(...)"
+        )
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name} version {self.version}>"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """16 hex digits of the body's code; a BLOCKED instance is tried again by each new one."""
+        return identity.fingerprint(self.body)
+
+    def start(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowHandle[R]:
+        """Start an instance in the current transaction; it runs after the commit. A bad argument raises here."""
+        handle: WorkflowHandle[R] = self._start([(args, kwargs)], StartOptions())[0]
+        return handle
+
+    def using(
+        self,
+        *,
+        key: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        start_delay: Duration = 0,
+        execution_timeout: Duration | None = None,
+        attributes: Mapping[str, Any] | None = None,
+        memo: Mapping[str, Any] | None = None,
+        subject: Any = None,
+        signal: tuple[Any, Any] | None = None,
+        conflict: str = "use_existing",
+        reuse: str = "allow",
+        parent_close: str = "cancel",
+        id: str | None = None,
+    ) -> Starter[P, R]:
+        """The workflow with options for the instances started through what is returned."""
+        for name, value, allowed in (
+            ("conflict", conflict, ("use_existing", "fail", "terminate_existing")),
+            ("reuse", reuse, ("allow", "allow_if_failed", "reject")),
+            ("parent_close", parent_close, ("cancel", "terminate", "abandon")),
+        ):
+            if value not in allowed:
+                raise BadValue(
+                    f"{name}={value!r} is not allowed, expected one of {', '.join(map(repr, allowed))}", path=name
+                )
+        if signal is not None and (
+            not isinstance(signal, tuple) or len(signal) != 2 or not hasattr(signal[0], "check")
+        ):
+            raise BadValue(f"signal={signal!r} is not allowed, expected (a Signal, its payload)", path="signal")
+        return Starter(
+            self,
+            StartOptions(
+                key=identity.check_key(key),
+                queue=queue,
+                priority=priority,
+                start_delay=seconds_of(start_delay, "start_delay", minimum=0),
+                execution_timeout=None
+                if execution_timeout is None
+                else seconds_of(execution_timeout, "execution_timeout"),
+                attributes=attributes,
+                memo=memo,
+                subject=subject,
+                signal=signal,
+                conflict=conflict,
+                reuse=reuse,
+                parent_close=parent_close,
+                id=id,
+            ),
+        )
+
+    def delay(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowHandle[R]:
+        """The same as ``start``, in Celery's word."""
+        return self.start(*args, **kwargs)
+
+    def apply_async(
+        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
+    ) -> WorkflowHandle[R]:
+        """The same as ``start``, in Celery's form; ``countdown``, ``eta``, ``task_id``, ``queue`` and ``priority`` are known."""
+        return Starter(self, StartOptions()).apply_async(args, kwargs, **options)
+
+    def start_many(self, calls: Iterable[Sequence[Any]]) -> list[WorkflowHandle[R]]:
+        """Start one instance for each tuple of arguments, in few statements; handles in order."""
+        return Starter(self, StartOptions()).start_many(calls)
+
+    def get(self, *, key: str) -> WorkflowHandle[R]:
+        """The open instance with this key, else the newest closed one; ``InstanceNotFound``."""
+        handle: WorkflowHandle[R] = runtime.client().get(self.name, key)
+        return handle
+
+    def _start(self, made: Sequence[tuple[tuple[Any, ...], dict[str, Any]]], options: StartOptions) -> list[Any]:
+        handles: list[Any] = runtime.client().start(self, made, options)
+        return handles
+
+
+class Starter(Generic[P, R]):
+    """A workflow with options; ``workflow.using(...)``."""
+
+    def __init__(self, definition: WorkflowDefinition[P, R], options: StartOptions) -> None:
+        self._definition = definition
+        self._options = options
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Command[R]:
+        return self._definition(*args, **kwargs)
+
+    def start(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowHandle[R]:
+        """Start an instance with these options."""
+        handle: WorkflowHandle[R] = self._definition._start([(args, kwargs)], self._options)[0]
+        return handle
+
+    delay = start
+
+    def apply_async(
+        self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
+    ) -> WorkflowHandle[R]:
+        """Start in Celery's form; see ``WorkflowDefinition.apply_async``."""
+        handle: WorkflowHandle[R] = self._definition._start(
+            [(tuple(args), dict(kwargs or {}))], _from_celery(self._options, options)
+        )[0]
+        return handle
+
+    def start_many(self, calls: Iterable[Sequence[Any]]) -> list[WorkflowHandle[R]]:
+        """Start one instance for each tuple of arguments."""
+        made = []
+        for args in calls:
+            if isinstance(args, (str, bytes)) or not isinstance(args, (list, tuple)):
+                raise BadValue(
+                    f"start_many takes tuples of arguments such as [(1,), (2,)], got {args!r:.80}",
+                    path=f"[{len(made)}]",
+                )
+            made.append((tuple(args), {}))
+        if self._options.key is not None and len(made) > 1:
+            raise UsageError(
+                "start_many with one key= would start one instance; give @workflow(key=...) to make keys of arguments"
+            )
+        handles: list[WorkflowHandle[R]] = self._definition._start(made, self._options)
+        return handles
+
+
+@overload
+def workflow(body: Callable[P, Generator[Any, Any, R]], /) -> WorkflowDefinition[P, R]: ...
+@overload
+def workflow(body: Callable[P, R], /) -> WorkflowDefinition[P, R]: ...
+@overload
+def workflow(
+    *,
+    name: str | None = None,
+    version: int = 1,
+    key: Callable[..., Any] | None = None,
+    execution_timeout: Duration | None = None,
+    expected: Duration | None = None,
+    fails_on: Iterable[type[BaseException]] | type[BaseException] = (),
+    redact: Iterable[str] = (),
+    queue: str | None = None,
+    priority: int | None = None,
+) -> _WorkflowDecorator: ...
+def workflow(body: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
+    """Make a generator function a workflow. A bad option is a ``BadValue`` here, at import.
+
+    ``version`` is pinned per instance: several bodies may register one name with different versions, new instances
+    take the highest. ``key``: callable of the arguments giving the business key. ``expected``: longer open than this
+    counts as stuck. ``fails_on``: further exception types that mean "this workflow failed"; anything else that leaves
+    the body, but ``WorkflowError``, is taken for a bug and blocks the instance. ``redact``: argument names never shown.
+    """
+    if body is None:
+        checked = _options_of(options)
+        return lambda function: _make(function, name, checked)
+    if name is not None or options:
+        raise UsageError("@workflow takes either the function or options by keyword, not both")
+    return _make(body, None, WorkflowOptions())
+
+
+class _WorkflowDecorator:
+    """What ``@workflow(...)`` returns, for type checkers."""
+
+    @overload
+    def __call__(self, body: Callable[P, Generator[Any, Any, R]], /) -> WorkflowDefinition[P, R]: ...
+    @overload
+    def __call__(self, body: Callable[P, R], /) -> WorkflowDefinition[P, R]: ...
+    def __call__(self, body: Any, /) -> Any:
+        raise NotImplementedError  # pragma: no cover - typing only
+
+
+def _make(body: Any, name: str | None, options: WorkflowOptions) -> WorkflowDefinition[Any, Any]:
+    if isinstance(body, WorkflowDefinition) or hasattr(body, "apply_async"):
+        raise UsageError(
+            f"@workflow over {body!r}, which is a task or workflow already; put it on the plain generator function"
+        )
+    if not inspect.isroutine(body):
+        raise UsageError(f"@workflow needs a function, got {body!r}")
+    if inspect.iscoroutinefunction(body) or inspect.isasyncgenfunction(body):
+        raise UsageError(
+            f"@workflow over the async def {body.__qualname__}: a body is a plain generator (steps may be async)"
+        )
+    made: WorkflowDefinition[Any, Any] = WorkflowDefinition(body, name or f"{body.__module__}.{body.__name__}", options)
+    if len(made.name) > 191:
+        raise BadValue(
+            f"workflow name {made.name!r} has {len(made.name)} characters, at most 191 are allowed", path="name"
+        )
+    registry.add_workflow(made)
+    return made
+
+
+def _from_celery(start: StartOptions, options: dict[str, Any]) -> StartOptions:
+    from dataclasses import replace
+    from datetime import datetime, timezone
+
+    changes: dict[str, Any] = {k: options.pop(k) for k in ("queue", "priority") if k in options}
+    if options.get("countdown") is not None:
+        changes["start_delay"] = seconds_of(options["countdown"], "countdown", minimum=0)
+    eta = options.get("eta")
+    if isinstance(eta, datetime):
+        eta = eta if eta.tzinfo is not None else eta.astimezone()
+        changes["start_delay"] = max(0.0, (eta - datetime.now(timezone.utc)).total_seconds())
+    if options.get("task_id"):
+        changes["id"] = str(options["task_id"])
+    unknown = sorted(set(options) - {"countdown", "eta", "task_id"} - {k for k, v in options.items() if v is None})
+    if unknown:
+        raise BadValue(
+            f"apply_async of a workflow knows countdown, eta, task_id, queue and priority, not {', '.join(unknown)}; "
+            "link and link_error: yield the next step instead; expires: execution_timeout",
+            path=unknown[0],
+        )
+    return replace(start, **changes)
+
+
+def _options_of(given: dict[str, Any]) -> WorkflowOptions:
+    known = [f.name for f in fields(WorkflowOptions)]
+    checked = dict(given)
+    for option in given:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, n=1)
+            raise BadValue(
+                f"@workflow has no option {option!r}; "
+                + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"),
+                path=option,
+            )
+    version = checked.get("version", 1)
+    if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        raise BadValue(f"version={version!r} is not allowed, expected an int >= 1", path="version")
+    if checked.get("key") is not None and not callable(checked["key"]):
+        raise BadValue(
+            f"key={checked['key']!r} is not allowed, expected a callable of the workflow's arguments", path="key"
+        )
+    for option in ("execution_timeout", "expected"):
+        if checked.get(option) is not None:
+            checked[option] = seconds_of(checked[option], option, minimum=0.001)
+    kinds = checked.get("fails_on", ())
+    kinds = (kinds,) if isinstance(kinds, type) else tuple(kinds)
+    if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
+        raise BadValue(f"fails_on={kinds!r} is not allowed, expected exception classes", path="fails_on")
+    checked["fails_on"] = kinds
+    names = checked.get("redact", ())
+    if isinstance(names, str) or not all(isinstance(n, str) for n in names):
+        raise BadValue(f"redact={names!r} is not allowed, expected a tuple of argument names", path="redact")
+    checked["redact"] = tuple(names)
+    queue, priority = checked.get("queue"), checked.get("priority")
+    if queue is not None and (not isinstance(queue, str) or not queue.strip()):
+        raise BadValue(f"queue={queue!r} is not allowed, expected a queue's name or None", path="queue")
+    if priority is not None and (
+        isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 255
+    ):
+        raise BadValue(f"priority={priority!r} is not allowed, expected an int from 0 to 255 or None", path="priority")
+    return WorkflowOptions(**checked)
