@@ -1,0 +1,222 @@
+"""The ``Transport`` on Celery: messages as hints, published in bounded time or not at all.
+
+Rules of this file:
+- Nothing is raised. What was not published stands in the database, and the tick sends it.
+- Messages go through ``app.send_task``, so that routes, signals and a project's own Celery class hold. Every option is
+  given: Celery 5.4 ignores the task's own in ``send_task``, 5.7 does not.
+- A message carries ids in its headers, and no arguments.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from celery.canvas import Signature
+from kombu.exceptions import OperationalError
+
+from durable_celery.celery.current_app import current_app
+from durable_celery.celery.producers import Producers
+from durable_celery.celery.quiet import Sparing
+from durable_celery.conf import Settings
+from durable_celery.ports import Dispatch
+from durable_celery.registry import registry
+
+ADVANCE = "durable_celery.advance"
+HEADER = "durable"
+SOON = 5.0  # seconds; what is due later waits in the database, not in the broker
+SILENCE = 3.0  # seconds in which a broker that failed is left alone
+NET = 60.0  # seconds beyond an attempt's own limit until the pool's hard limit, the last net
+ENOUGH = 0.75  # share of PUBLISH_TIMEOUT that must be left for a second try, on a new connection
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message to publish."""
+
+    task: str
+    ids: dict[str, Any]
+    queue: str | None
+    priority: int | None = None
+    countdown: float | None = None
+    limit: float  # seconds until the pool kills whoever still holds it
+
+
+class CeleryTransport:
+    """Publishes for one process; made by ``AppConfig.ready()``, which neither connects nor looks for an app."""
+
+    def __init__(self, settings: Settings, app: Callable[[], Any] = current_app) -> None:
+        self._settings = settings
+        self._timeout = settings.publish_timeout.total_seconds()
+        self._producers = Producers(self._timeout / 2)
+        self._silent_until = 0.0
+        self._complain = Sparing(logger)
+        self._app = app
+
+    def dispatch(self, dispatches: Sequence[Dispatch], now: datetime) -> int:
+        """Publish step messages; returns how many went out. What is due later than ``SOON`` does not go."""
+        return self._publish([self._step_message(one, now) for one in dispatches if _wait_of(one, now) <= SOON])
+
+    def advance(self, instance_id: UUID, queue: str = "", *, delay: float = 0) -> bool:
+        """Publish a hint that this instance has something to do; True if it went out."""
+        if delay > SOON:
+            return False
+        message = Message(
+            task=ADVANCE,
+            ids={"instance": str(instance_id)},
+            queue=queue or self._settings.queue,
+            countdown=delay if delay > 0 else None,
+            limit=self._engine_time(),
+        )
+        return self._publish([message]) == 1
+
+    def task(self, name: str) -> Any:
+        """The Celery task of that name on the current app."""
+        return self._app().tasks[name]
+
+    def adapt(self, yielded: Any) -> Any:
+        """The command a signature of a step's task stands for; None for anything else."""
+        if not isinstance(yielded, Signature):
+            return None
+        step = registry.steps.get(yielded.task or "")
+        if step is None:
+            return None
+        given = yielded.options
+        options = {name: given[name] for name in ("queue", "priority") if given.get(name) is not None}
+        chosen = step.using(**options) if options else step
+        return chosen(*yielded.args, **yielded.kwargs)
+
+    # -- making messages
+
+    def _step_message(self, one: Dispatch, now: datetime) -> Message:
+        step = registry.steps.get(one.name)
+        wait = _wait_of(one, now)
+        return Message(
+            task=one.name,
+            ids={"step": one.step_id, "after": [one.close_after, one.look_after]},
+            queue=one.queue or (step.options.queue if step else None),
+            priority=one.priority if one.priority is not None or step is None else step.options.priority,
+            countdown=wait if wait > 0 else None,
+            limit=(one.close_after or self._settings.step_timeout.total_seconds()) + self._engine_time(),
+        )
+
+    def _engine_time(self) -> float:
+        return self._settings.turn_timeout.total_seconds() + self._settings.inline_seconds.total_seconds() + NET
+
+    # -- sending them
+
+    def _publish(self, messages: Sequence[Message]) -> int:
+        """Send until done, or the time is up, or the broker fails; remember a failure for a while."""
+        began = time.monotonic()
+        if not messages or began < self._silent_until:
+            return 0
+        sent: list[Message] = []
+        try:
+            app = self._app()
+            if app.conf.task_always_eager:  # there is no broker; who runs things at once takes them from here
+                return 0
+            self._send_all(app, messages, sent, began)
+        except Exception as error:
+            self._note_failure(error, len(messages) - len(sent))
+        else:
+            self._complain.fine("the broker takes messages again.")
+        return len(sent)
+
+    def _send_all(self, app: Any, messages: Sequence[Message], sent: list[Message], began: float) -> None:
+        """Over a connection that was kept, and if that has gone stale, once more over a new one."""
+        stale = False
+        try:
+            with self._producers.lend(app) as lent:
+                stale = not lent.fresh
+                self._send_some(app, lent.producer, messages, sent, began)
+        except Exception:
+            if not stale or self._left(began) < ENOUGH * self._timeout:
+                raise
+            with self._producers.lend(app, fresh=True) as lent:
+                self._send_some(app, lent.producer, messages[len(sent) :], sent, began)
+
+    def _send_some(
+        self, app: Any, producer: Any, messages: Sequence[Message], sent: list[Message], began: float
+    ) -> None:
+        broken = _errors_of(producer)
+        for message in messages:
+            if sent and self._left(began) <= 0:
+                logger.debug("out of time with %d of %d messages sent", len(sent), len(messages))
+                return
+            try:
+                self._send(app, producer, message)
+            except broken:
+                raise
+            except Exception:
+                # Not the broker's: a route to a queue that is not there, a router that raises. The others go on.
+                logger.exception("a message for %s could not be made; its row is tried again by the tick", message.task)
+            sent.append(message)
+
+    def _left(self, began: float) -> float:
+        return self._timeout - (time.monotonic() - began)
+
+    def _send(self, app: Any, producer: Any, message: Message) -> None:
+        options: dict[str, Any] = {}
+        if message.queue:
+            options["queue"] = message.queue
+        if message.priority is not None:
+            options["priority"] = message.priority
+        app.send_task(
+            message.task,
+            (),
+            {},
+            countdown=message.countdown,
+            headers={HEADER: message.ids},
+            producer=producer,
+            retry=False,
+            timeout=self._timeout / 2,
+            confirm_timeout=self._timeout / 2,
+            serializer=_serializer(app),
+            ignore_result=True,
+            result_cls=_NoResult,
+            add_to_parent=False,
+            expires=None,
+            time_limit=message.limit,
+            soft_time_limit=message.limit - 1,
+            **options,
+        )
+
+    def _note_failure(self, error: Exception, unsent: int) -> None:
+        self._silent_until = time.monotonic() + SILENCE
+        self._complain.warning(
+            "the broker takes no messages (%s: %s); %d stay in the database, and the tick sends them when it does",
+            type(error).__name__,
+            error,
+            unsent,
+        )
+
+
+class _NoResult:
+    """In place of an AsyncResult, which would ask for a result backend."""
+
+    ignored = True
+
+    def __init__(self, task_id: str) -> None:
+        self.id = task_id
+
+
+def _wait_of(one: Dispatch, now: datetime) -> float:
+    return 0.0 if one.due_at is None else (one.due_at - now).total_seconds()
+
+
+def _serializer(app: Any) -> str:
+    """JSON where the app's workers take it: a message they refuse to read would be lost."""
+    accepted = set(app.conf.accept_content or ())
+    return "json" if accepted & {"json", "application/json"} else app.conf.task_serializer
+
+
+def _errors_of(producer: Any) -> tuple[type[BaseException], ...]:
+    connection = producer.connection
+    return (OperationalError, OSError, *connection.connection_errors, *connection.channel_errors)
