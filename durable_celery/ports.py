@@ -166,7 +166,9 @@ class TurnCommit:
     turn. ``withdrawn`` are entry ids no longer wanted: unclaimed ones become CANCELLED, claimed ones ABANDONED; both are marked
     ``abandoned``, so that no outcome of theirs is ever news.
     ``closes`` (a final state, or the body's end) re-reads messages under the mailbox lock.
-    ``last_message`` is the highest message id this turn saw.
+    ``last_message`` is the highest message id this turn saw. ``left_messages`` are ids it saw and did not take in: with
+    them the re-read is exact (ids become visible out of order); None judges by ``last_message`` alone.
+    ``attributes`` replaces all of them (None and empty: unchanged).
     """
 
     instance_id: UUID
@@ -189,6 +191,7 @@ class TurnCommit:
     markers: Mapping[str, str] = field(default_factory=dict)
     closes: bool = False
     last_message: int = 0
+    left_messages: Sequence[int] | None = None
     look_at: datetime | None = None  # when the sweep must look at the instance itself again
 
 
@@ -361,8 +364,8 @@ class Store(Protocol):
     def find_by_key(self, name: str, key: str) -> InstanceRow | None:
         """The open instance with this key, else the newest closed one."""
 
-    def load(self, instance_id: UUID) -> Loaded | None:
-        """The instance and its journal; the number of queries does not grow with history."""
+    def load(self, instance_id: UUID, *, args: bool = False) -> Loaded | None:
+        """The instance and its journal; the number of queries does not grow with history. ``args``: those of entries too."""
 
     def has_news(self, instance_id: UUID, join: str = "") -> bool:
         """In a fresh snapshot: is there an outcome or message not taken in, and no open member of ``join`` left?"""
@@ -375,6 +378,9 @@ class Store(Protocol):
 
     def postpone_instance(self, instance_id: UUID, look_at: datetime | None) -> None:
         """Set when the sweep looks at this instance again."""
+
+    def close_connections(self) -> None:
+        """Close this thread's connection to the engine's database; the next use opens another."""
 
     def refuse_queries(self) -> AbstractContextManager[None]:
         """While open, a database query of this thread raises UsageError ("move it into a step")."""
