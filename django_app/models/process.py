@@ -1,0 +1,46 @@
+"""Processes that run steps, and the one row the ticks are won on."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from django_app.models.moments import MomentField
+from django_app.models.querysets import EngineManager
+
+
+class WorkerLease(models.Model):
+    """One process incarnation that runs steps; a lease declared dead is never renewed."""
+
+    id = models.UUIDField(primary_key=True)
+    node = models.CharField(max_length=255, default="", blank=True)
+    boot_id = models.CharField(max_length=64, default="", blank=True)
+    pid_ns = models.CharField(max_length=64, default="", blank=True)
+    pid = models.IntegerField()
+    start_ticks = models.BigIntegerField()
+    expires_at = MomentField()
+    dead_at = MomentField(null=True, blank=True)
+
+    objects = EngineManager()
+
+    class Meta:
+        verbose_name = "worker lease"
+
+    def __str__(self) -> str:
+        return f"{self.node} {self.pid}"
+
+
+class EngineHeartbeat(models.Model):
+    """The row with id 1: who ticked last, and since when ticks have run without a gap."""
+
+    id = models.SmallIntegerField(primary_key=True, default=1)
+    last_tick_at = MomentField(null=True, blank=True)
+    last_tick_by = models.CharField(max_length=255, default="", blank=True)
+    healthy_since = MomentField(null=True, blank=True)
+
+    objects = EngineManager()
+
+    class Meta:
+        verbose_name = "heartbeat"
+
+    def __str__(self) -> str:
+        return f"last tick {self.last_tick_at}"

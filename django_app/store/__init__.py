@@ -1,0 +1,28 @@
+"""The one place that writes the tables: ``DjangoStore`` is ``ports.Store`` on PostgreSQL, MariaDB, MySQL and SQLite."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from django_app.store.attempts import Attempts
+from django_app.store.processes import Processes
+from django_app.store.queries import queries_refused
+from django_app.store.reading import Reading
+from django_app.store.starting import Starting
+from django_app.store.sweeping import Sweeping
+from django_app.store.turns import Turns
+
+
+class DjangoStore(Starting, Turns, Attempts, Processes, Sweeping, Reading):
+    """The store on one database alias. Holds nothing but its name, so any number may exist, in any thread.
+
+    Each method is its own short transaction, repeated while locks are in its way; ``create`` and ``send`` join the
+    caller's. ``clock`` replaces the database's clock, for tests in virtual time.
+    """
+
+    def refuse_queries(self) -> AbstractContextManager[None]:
+        """While open, a database query of this thread raises ``UsageError``."""
+        return queries_refused()
+
+
+__all__ = ["DjangoStore"]

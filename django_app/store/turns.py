@@ -1,0 +1,176 @@
+"""One turn: everything it changes, in one transaction that begins with a compare-and-swap."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import F, Q, Value
+from django.db.models.functions import Coalesce, Concat
+
+from django_app.models import Marker, Message, StepResult, WorkflowInstance
+from django_app.models.moments import MomentField
+from django_app.store import rows
+from django_app.store.closing import Closing
+from django_app.store.connected import by_id, by_size, chunks
+from django_app.store.retries import Busy, retried
+from durable_celery import faults
+from durable_celery.core import transitions as t
+from durable_celery.ports import Committed, Dispatch, NewEntry, TurnCommit
+
+
+class Lost(Exception):  # noqa: N818 - rolls the transaction back
+    """Somebody else was first."""
+
+
+class Turns(Closing):
+    """Committing turns."""
+
+    @retried
+    def commit_turn(self, commit: TurnCommit) -> Committed | None:
+        """Apply a turn; None if the revision moved, or, when closing, a message came or a sender is at the mailbox.
+
+        None means that nothing was changed. A BLOCKED commit changes the state, its reason and the revision, no more.
+        """
+        try:
+            with self.atomic():
+                created = self._block(commit) if commit.state == t.BLOCKED else self._apply(commit)
+                faults.reach("turn.before_commit")
+        except (Lost, Busy):
+            return None
+        faults.reach("turn.after_commit")
+        return Committed(dispatches=created)
+
+    def _apply(self, commit: TurnCommit) -> Sequence[Dispatch]:
+        final = commit.state in t.FINAL_STATES
+        if final and commit.state != t.CONTINUED:
+            self.release_key(commit.instance_id, commit.state)
+        self._swap(commit, _values(commit, final=final))
+        settled = {each.entry_id for each in commit.settled}
+        self._take(StepResult, {k: v for k, v in commit.taken_entries.items() if k not in settled}, commit)
+        self._take(Message, commit.taken_messages, commit)
+        self._settle(commit)
+        if commit.withdrawn:
+            for some in chunks(commit.withdrawn):
+                self.abandon_steps(Q(instance_id=commit.instance_id, pk__in=some), commit.now)
+        created = self._insert_rows(commit)
+        if commit.closes or final:
+            self._close(commit, final=final)
+        return created
+
+    def _block(self, commit: TurnCommit) -> Sequence[Dispatch]:
+        values: dict[str, Any] = {
+            "state": t.BLOCKED, "failure": commit.failure, "waiting_for": commit.waiting_for, "look_at": commit.look_at,
+            "waiting_since": commit.now, "blocked_by": Concat(F("blocked_by"), Value(f"{commit.fingerprint} ")),
+        }  # fmt: skip
+        self._swap(commit, values)
+        return ()
+
+    def _swap(self, commit: TurnCommit, values: Mapping[str, Any]) -> None:
+        """The compare-and-swap every turn stands on; it locks the instance until the end."""
+        sources = [state for state in t.sources(t.INSTANCE, commit.state) if state in t.OPEN_STATES]
+        mine = self.rows(WorkflowInstance).filter(pk=commit.instance_id, revision=commit.revision, state__in=sources)
+        if not mine.update(revision=F("revision") + 1, **values):
+            raise Lost
+
+    def _take(self, model: type[StepResult] | type[Message], taken: Mapping[int, int], commit: TurnCommit) -> None:
+        for pks in chunks(taken):
+            self.rows(model).filter(pk__in=pks).update(**_taking({pk: taken[pk] for pk in pks}, commit))
+
+    def _settle(self, commit: TurnCommit) -> None:
+        """End timers, signal waits and gathers, those that end alike in one statement."""
+        alike: dict[tuple[Any, ...], list[int]] = {}
+        for each in commit.settled:
+            key = (each.state, each.result, each.failure, each.finished_at, each.entry_id in commit.taken_entries)
+            alike.setdefault(key, []).append(each.entry_id)
+        for (state, result, failure, finished_at, taken), group in alike.items():
+            for pks in chunks(group):
+                values = _taking({pk: commit.taken_entries[pk] for pk in pks}, commit) if taken else {"look_at": None}
+                self.rows(StepResult).filter(pk__in=pks).update(
+                    state=state, result=result, failure=failure, finished_at=finished_at, **values
+                )
+
+    def _insert_rows(self, commit: TurnCommit) -> Sequence[Dispatch]:
+        created = [_step(commit, new) for new in commit.entries]
+        for some in by_size(created):
+            self.rows(StepResult).bulk_create(some)
+        if created and created[0].pk is None:
+            self._read_back(commit.instance_id, created)
+        markers = [
+            Marker(instance_id=commit.instance_id, key_hash=_hash(key), key=key, value=value)
+            for key, value in commit.markers.items()
+        ]
+        if markers:
+            self.rows(Marker).bulk_create(markers)
+        return [rows.dispatch_of(row) for row in created if row.state == t.SCHEDULED and row.kind in rows.DISPATCHED]
+
+    def _read_back(self, instance_id: UUID, created: Sequence[StepResult]) -> None:
+        """MySQL does not return the keys of a bulk insert."""
+        by_position = {row.position: row for row in created}
+        for some in chunks(by_position):
+            found = self.rows(StepResult).filter(instance_id=instance_id, position__in=some)
+            for pk, position in found.values_list("pk", "position"):
+                by_position[position].pk = pk
+
+    def _close(self, commit: TurnCommit, *, final: bool) -> None:
+        """Senders are kept out while it is looked whether one came after the turn was loaded."""
+        self.hold_mailbox(commit.instance_id)
+        if self.unseen_messages(commit.instance_id, commit.last_message, commit.left_messages):
+            raise Lost
+        if final:
+            self.shut_mailbox(commit.instance_id, commit.now)
+            self.unlook_steps(commit.instance_id)
+
+    # -- outside of turns ------------------------------------------------------------------------------------------
+
+    @retried
+    def note_waiting(self, instance_id: UUID, waiting_for: str) -> None:
+        """Write ``waiting_for`` of an open instance and nothing else."""
+        self.rows(WorkflowInstance).filter(pk=instance_id, state__in=t.OPEN_STATES).update(waiting_for=waiting_for)
+
+    @retried
+    def postpone_instance(self, instance_id: UUID, look_at: datetime | None) -> None:
+        """Set when the sweep looks at this open instance again."""
+        self.rows(WorkflowInstance).filter(pk=instance_id, state__in=t.OPEN_STATES).update(look_at=look_at)
+
+
+def _values(commit: TurnCommit, *, final: bool) -> dict[str, Any]:
+    """The new values of the instance."""
+    values: dict[str, Any] = {
+        "turn": commit.turn, "turn_at": commit.now, "state": commit.state, "result": commit.result,
+        "failure": commit.failure, "closing_as": commit.closing_as, "waiting_for": commit.waiting_for,
+        "waiting_since": commit.now if commit.state == t.WAITING else None, "blocked_by": "",
+        "look_at": None if final else commit.look_at,
+        "started_at": Coalesce(F("started_at"), Value(commit.now, output_field=MomentField())),
+    }  # fmt: skip
+    if commit.fingerprint:
+        values["fingerprint"] = commit.fingerprint
+    if commit.status_text is not None:
+        values["status_text"] = commit.status_text
+    if commit.attributes:
+        values["attributes"] = dict(commit.attributes)
+    if final:
+        values |= {"finished_at": commit.now, "open_key": None}
+    return values
+
+
+def _taking(taken: Mapping[int, int], commit: TurnCommit) -> dict[str, Any]:
+    order = by_id(taken, StepResult._meta.get_field("taken_order"))
+    return {"taken_turn": commit.turn, "taken_order": order, "taken_at": commit.now, "look_at": None}
+
+
+def _step(commit: TurnCommit, new: NewEntry) -> StepResult:
+    return StepResult(
+        instance_id=commit.instance_id, position=new.position, kind=new.kind, name=new.name, state=new.state,
+        args=new.args, members=new.members, options=new.options, group=new.group or None, join=new.join or None,
+        limited=new.limited, due_at=new.due_at, start_by_at=new.start_by_at, end_by_at=new.end_by_at,
+        look_at=new.look_at, compensation=new.compensation, queue=new.queue, result=new.result, failure=new.failure,
+        scheduled_at=commit.now, finished_at=commit.now if new.state in t.STEP_FINAL else None,
+    )  # fmt: skip
+
+
+def _hash(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
