@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Sequence
 from typing import Any
 
 from django.apps import apps
@@ -23,7 +22,7 @@ SUPPORTED = {"postgresql": "PostgreSQL 14", "mysql": "MariaDB 10.11 or MySQL 8",
 @register("durable_celery")
 def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """Every key of DURABLE_CELERY that is unknown or has a value it cannot have."""
-    _, problems = settings_of(getattr(settings, "DURABLE_CELERY", {}))
+    problems = settings_of(getattr(settings, "DURABLE_CELERY", {}))[1]
     return [Error(problem.text, id="durable_celery.E001") for problem in problems]
 
 
@@ -45,22 +44,12 @@ def check_database(app_configs: Any, **_: Any) -> list[CheckMessage]:
 
 
 @register("durable_celery")
-def check_time_zone(app_configs: Any, **_: Any) -> list[CheckMessage]:
-    """Times are aware, and without USE_TZ Django refuses to store such."""
-    if settings.USE_TZ:
-        return []
-    return [Error("USE_TZ is False: waits and deadlines are stored as aware UTC times, which Django then refuses.",
-                  hint="Set USE_TZ = True. TIME_ZONE may stay as it is.",
-                  id="durable_celery.E004")]  # fmt: skip
-
-
-@register("durable_celery")
 def check_beat(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """Beat's tables are there, so that the tick is an entry people see."""
     if apps.is_installed("django_celery_beat"):
         return []
-    return [Warning("'django_celery_beat' is not in INSTALLED_APPS: its DatabaseScheduler has no table for the entry of "
-                    "the tick, which then does not show in the admin.",
+    return [Warning("'django_celery_beat' is not in INSTALLED_APPS: its DatabaseScheduler has no table for "
+                    "the entry of the tick, which then does not show in the admin.",
                     hint="INSTALLED_APPS += ['django_celery_beat'], then manage.py migrate. If Beat uses another "
                          "scheduler: SILENCED_SYSTEM_CHECKS = ['durable_celery.W001'].",
                     id="durable_celery.W001")]  # fmt: skip
@@ -89,7 +78,7 @@ def _uses_celery() -> bool:
         return False
 
 
-def _without_app() -> Sequence[CheckMessage]:
+def _without_app() -> list[CheckMessage]:
     if _app_is_loaded():
         return []
     package = _project() or "proj"
@@ -103,9 +92,10 @@ def _without_app() -> Sequence[CheckMessage]:
 
 def _app_is_loaded() -> bool:
     """False while Celery falls back to the app it makes itself, which is called "default" and never made current."""
-    from celery import current_app
+    from durable_celery.celery.current_app import current_app
 
-    return current_app.main != "default" or bool(current_app.set_as_current)
+    app = current_app()
+    return app.main != "default" or bool(app.set_as_current)
 
 
 def _project() -> str:

@@ -1,0 +1,192 @@
+"""The console: a list of instances and a page of each, to read."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.options import ShowFacets
+from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import PermissionDenied
+from django.db.models import Count, Max, Q, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import path
+from django.utils.html import format_html
+from django.utils.text import Truncator
+
+from django_app import looks, search
+from django_app.admin import pages
+from django_app.admin.filters import StateFilter, WorkflowFilter
+from django_app.admin.paginator import CappedPaginator
+from django_app.admin.parts import badge_of
+from django_app.models import StepResult, WorkflowInstance
+from django_app.records import BIG
+from durable_celery.core import journal
+from durable_celery.core import transitions as t
+
+STYLE = {"all": ["durable_celery/admin.css"]}
+SHOWN_WAITING = 200  # characters in a cell of the list
+
+
+class InstanceList(ChangeList):
+    """The list, with the open steps of its rows read in one query."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        rows = list(self.result_list)
+        open_steps = _open_steps(rows)
+        for row in rows:
+            row.open_steps = open_steps.get(row.pk, "")
+        self.result_list = rows
+
+
+@admin.register(WorkflowInstance)
+class WorkflowInstanceAdmin(admin.ModelAdmin):
+    """Read-only. Searches by id, or by the beginning of a key."""
+
+    list_display = ["name", "key", "shown_state", "shown_waiting", "shown_steps", "shown_created", "shown_finished"]
+    list_display_links = ["name", "key"]
+    list_filter = [StateFilter, WorkflowFilter]
+    list_per_page = 50
+    list_max_show_all = 0
+    ordering = ["-created_at"]
+    search_fields = ["id", "key"]
+    search_help_text = "An id, or the beginning of a key"
+    show_full_result_count = False
+    show_facets = ShowFacets.NEVER
+    paginator = CappedPaginator
+    change_form_template = "admin/durable_celery/workflowinstance/change_form.html"
+    step_template = "admin/durable_celery/workflowinstance/step.html"
+
+    class Media:
+        css = STYLE
+
+    # -- the list ------------------------------------------------------------------------------------------------------
+
+    @admin.display(description="state", ordering="state")
+    def shown_state(self, instance: WorkflowInstance) -> str:
+        badge = badge_of(instance)
+        return format_html('<span class="durable-badge durable-{}">{}</span>', badge.look, badge.text)
+
+    @admin.display(description="waiting for")
+    def shown_waiting(self, instance: WorkflowInstance) -> str:
+        if instance.state not in t.OPEN_STATES:
+            return ""
+        text = Truncator(instance.waiting_for).chars(SHOWN_WAITING)
+        return format_html('<span class="durable-waits">{}</span>', text)
+
+    @admin.display(description="open steps")
+    def shown_steps(self, instance: WorkflowInstance) -> str:
+        return str(getattr(instance, "open_steps", ""))
+
+    @admin.display(description="created", ordering="created_at")
+    def shown_created(self, instance: WorkflowInstance) -> str:
+        return looks.moment(instance.created_at)
+
+    @admin.display(description="finished", ordering="finished_at")
+    def shown_finished(self, instance: WorkflowInstance) -> str:
+        return looks.moment(instance.finished_at)
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return InstanceList
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[WorkflowInstance]:
+        rows: QuerySet[WorkflowInstance] = super().get_queryset(request).defer(*BIG)
+        return rows
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        term = search_term.strip()
+        return (search.by_term(queryset, term) if term else queryset), False
+
+    # -- the pages -----------------------------------------------------------------------------------------------------
+
+    def get_urls(self) -> list[Any]:
+        step = path(
+            "<uuid:instance_id>/steps/<str:position>/",
+            self.admin_site.admin_view(self.step_view),
+            name="durable_celery_workflowinstance_step",
+        )
+        return [step, *super().get_urls()]
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The page of an instance, by the id of its chain or of a run."""
+        instance_id = search.as_id(object_id)
+        instance = search.run_of(instance_id) if instance_id else None
+        self._allow(request, instance)
+        if instance is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
+        page = pages.instance_page(
+            instance, self.admin_site, number=request.GET.get("p"), now=datetime.now(timezone.utc)
+        )
+        return self._page(request, self.change_form_template, page, {"original": instance, **(extra_context or {})})
+
+    def step_view(self, request: HttpRequest, instance_id: Any, position: str) -> HttpResponse:
+        """The page of one step, with its whole values and all its attempts."""
+        instance = search.run_of(instance_id)
+        self._allow(request, instance)
+        step = StepResult.objects.filter(instance=instance, position=position).first() if instance else None
+        if instance is None or step is None:
+            raise Http404(f"there is no step at position {position} of {instance_id}")
+        page = pages.step_page(instance, step, self.admin_site, number=request.GET.get("p"))
+        return self._page(request, self.step_template, page, {"original": step})
+
+    def _allow(self, request: HttpRequest, instance: WorkflowInstance | None) -> None:
+        if request.method not in ("GET", "HEAD") or not self.has_view_permission(request, instance):
+            raise PermissionDenied
+
+    def _page(self, request: HttpRequest, template: Any, page: Any, extra: dict[str, Any]) -> HttpResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": page.name,
+            "page": page,
+            "media": self.media,
+            **extra,
+        }
+        return TemplateResponse(request, template, context)
+
+    # -- permissions ---------------------------------------------------------------------------------------------------
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+
+def _open_steps(rows: list[Any]) -> dict[Any, str]:
+    """For each instance in words how many steps run and how many are tried again."""
+    found = (
+        StepResult.objects.filter(
+            instance_id__in=[row.pk for row in rows if row.state in t.OPEN_STATES],
+            kind__in=(journal.STEP, journal.COMPENSATION),
+            taken_turn__isnull=True,
+            state__in=t.STEP_OPEN,
+        )
+        .order_by()
+        .values("instance_id")
+        .annotate(
+            running=Count("id", filter=Q(state=t.RUNNING)),
+            retrying=Count("id", filter=Q(state=t.RETRYING)),
+            queued=Count("id", filter=Q(state__in=(t.SCHEDULED, t.HELD))),
+            outside=Count("id", filter=Q(state=t.EXTERNAL)),
+            attempt=Max("attempt", filter=Q(state__in=(t.RUNNING, t.RETRYING))),
+        )
+    )
+    return {row["instance_id"]: _in_words(row) for row in found}
+
+
+def _in_words(counts: dict[str, Any]) -> str:
+    told = [f"{counts[what]} {what}" for what in ("running", "retrying", "queued", "outside") if counts[what]]
+    if (counts["attempt"] or 0) > 1:
+        told.append(f"attempt {counts['attempt']}")
+    return ", ".join(told)

@@ -1,0 +1,61 @@
+"""What may be shown of a call: the names of its parameters, and which of them are secret."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from durable_celery.codec import redact
+from durable_celery.registry import registry
+from durable_celery.runtime import settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disclosure:
+    """``parameters`` in order (``*rest`` for further positions), None where this process does not know the definition.
+
+    ``hidden`` are the names never shown: the definition's ``redact`` and the project's ``REDACT``.
+    """
+
+    parameters: Sequence[str] | None
+    hidden: Sequence[str]
+
+    def __or__(self, other: Disclosure) -> Disclosure:
+        """The parameters of this one, hidden by the names of both: a workflow's secret stays one in its steps."""
+        return Disclosure(parameters=self.parameters, hidden=(*self.hidden, *other.hidden))
+
+
+def of_workflow(name: str, version: int) -> Disclosure:
+    """Of that version; of any other version where this process lacks it, for the parameters are likely the same."""
+    found = registry.workflows.get((name, version))
+    if found is None:
+        found = next((workflow for (other, _), workflow in registry.workflows.items() if other == name), None)
+    return _of(found)
+
+
+def of_step(name: str) -> Disclosure:
+    return _of(registry.steps.get(name))
+
+
+def of_values() -> Disclosure:
+    """Of what is no call: payloads, attributes."""
+    return Disclosure(parameters=(), hidden=tuple(settings().redact))
+
+
+def redacted(data: dict[str, Any], disclosure: Disclosure) -> dict[str, Any]:
+    """Named plain data, such as attributes, without its secrets."""
+    shown = redact(data, disclosure.hidden)
+    return shown if isinstance(shown, dict) else {}
+
+
+def _of(definition: Any) -> Disclosure:
+    hidden = tuple(settings().redact)
+    if definition is None:
+        return Disclosure(parameters=None, hidden=hidden)
+    parameters = tuple(
+        f"*{parameter.name}" if parameter.kind is parameter.VAR_POSITIONAL else parameter.name
+        for parameter in definition.signature.parameters.values()
+        if parameter.kind not in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD)
+    )
+    return Disclosure(parameters=parameters, hidden=(*tuple(definition.options.redact), *hidden))

@@ -1,0 +1,176 @@
+"""What is wrong with the engine right now, and what to do about it. Reads only; each question goes by an index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.core.checks import run_checks
+from django.db import DatabaseError, connections
+from django.db.migrations.executor import MigrationExecutor
+from django.db.models import Count, Min, Q, QuerySet
+
+from django_app import looks
+from django_app.models import EngineHeartbeat, StepResult, WorkerLease, WorkflowInstance
+from django_app.models.querysets import engine_alias
+from durable_celery.core import journal
+from durable_celery.core import transitions as t
+
+PATIENCE = timedelta(seconds=60)  # longer than anything takes while all is well
+COUNTED = 1_000
+NAMED = 5
+RUNS = (journal.STEP, journal.COMPENSATION)
+MOVING = tuple(state for state in t.OPEN_STATES if state != t.BLOCKED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is wrong. ``count`` stops at 1,000; ``examples`` are ids of instances."""
+
+    id: str
+    text: str
+    do: str
+    count: int = 1
+    examples: Sequence[str] = field(default_factory=tuple)
+
+
+def findings(*, now: datetime, patience: timedelta = PATIENCE) -> list[Finding]:
+    """Everything found, causes before consequences; an unreachable or unmigrated database ends the examination."""
+    try:
+        first = [*_checks(), *_migrations()]
+        if any(finding.id == "migrations" for finding in first):
+            return first
+        return [*first, *_processes(now, patience), *_instances(now), *_steps(now, patience)]
+    except DatabaseError as error:
+        return [
+            Finding(
+                id="database",
+                text=f"the database {engine_alias()!r} does not answer as it should: {error}",
+                do="check DATABASES, that the server runs and that its user may read the tables of durable_celery",
+            )
+        ]
+
+
+def _checks() -> Iterator[Finding]:
+    for message in run_checks(tags=["durable_celery"]):
+        if not message.is_silenced():
+            yield Finding(id=str(message.id), text=message.msg, do=message.hint or "correct the settings")
+
+
+def _migrations() -> Iterator[Finding]:
+    executor = MigrationExecutor(connections[engine_alias()])
+    targets = [node for node in executor.loader.graph.leaf_nodes() if node[0] == "durable_celery"]
+    missing = [migration.name for migration, _ in executor.migration_plan(targets)]
+    if missing:
+        option = "" if engine_alias() == "default" else f" --database {engine_alias()}"
+        yield Finding(
+            id="migrations",
+            text=f"migrations of durable_celery are not applied to {engine_alias()!r}: {', '.join(missing)}",
+            do=f"manage.py migrate{option}",
+            count=len(missing),
+        )
+
+
+def _processes(now: datetime, patience: timedelta) -> Iterator[Finding]:
+    heartbeat = EngineHeartbeat.objects.filter(pk=1).first()
+    ticked = heartbeat.last_tick_at if heartbeat else None
+    if ticked is None or now - ticked > patience:
+        since = f"since {looks.moment(ticked)}" if ticked else "ever"
+        yield Finding(
+            id="tick",
+            text=f"no tick {since}: timers do not fire, retries do not start, dead workers are not noticed",
+            do="start a worker (celery -A proj worker), or Beat if TICK_IN_WORKER is off",
+        )
+    if not WorkerLease.objects.filter(dead_at__isnull=True, expires_at__gt=now).exists():
+        yield Finding(
+            id="workers",
+            text="no worker holds a live lease: nothing runs",
+            do="start a worker: celery -A proj worker",
+        )
+
+
+def _instances(now: datetime) -> Iterator[Finding]:
+    blocked = WorkflowInstance.objects.blocked()
+    if found := _sample(blocked):
+        yield Finding(
+            id="blocked",
+            text=f"{_counted(found)} blocked, of {_names(blocked)}: a bug, or code that does not fit the journal",
+            do="read waiting_for (durable list --state BLOCKED), correct the code and deploy it: they are tried again",
+            count=len(found),
+            examples=found[:NAMED],
+        )
+    stuck = WorkflowInstance.objects.stuck(now)
+    if found := _sample(stuck):
+        yield Finding(
+            id="stuck",
+            text=f"{_counted(found)} open for longer than expected, of {_names(stuck)}",
+            do="durable list --state stuck says what each waits for",
+            count=len(found),
+            examples=found[:NAMED],
+        )
+
+
+def _steps(now: datetime, patience: timedelta) -> Iterator[Finding]:
+    active = Q(instance__state__in=MOVING, instance__paused_at__isnull=True)
+    late = now - patience
+    unclaimed = StepResult.objects.filter(active, kind__in=RUNS, state=t.SCHEDULED, scheduled_at__lt=late)
+    for row in unclaimed.order_by().values("queue").annotate(count=Count("id"), since=Min("scheduled_at"))[:20]:
+        yield Finding(
+            id="unclaimed",
+            text=f"{row['count']} steps in {_queue(row['queue'])} were not taken by any worker, the oldest since "
+            f"{looks.moment(row['since'])}",
+            do="check that a worker consumes this queue (celery -A proj worker -Q ...), and that it is not stuck",
+            count=row["count"],
+        )
+    overdue = StepResult.objects.due(late)
+    if count := len(overdue.values_list("id", flat=True)[:COUNTED]):
+        yield Finding(
+            id="overdue",
+            text=f"{count} steps, timers or time-outs are due for more than {patience.total_seconds():g} s",
+            do="the ticks do not keep up or fail: read the log of a worker for durable_celery",
+            count=count,
+        )
+    outcomes = StepResult.objects.outcomes().filter(active, finished_at__lt=late)
+    if found := _ids(outcomes.filter(join__isnull=True)):
+        yield Finding(
+            id="outcomes",
+            text=f"{_counted(found)} with a finished step that no turn took in",
+            do="read waiting_for; a worker that knows the workflow must run",
+            count=len(found),
+            examples=found[:NAMED],
+        )
+    lost = StepResult.objects.filter(
+        state=t.RUNNING, lease_id__in=WorkerLease.objects.filter(expires_at__lt=late).values("id")
+    )
+    if found := _ids(lost):
+        yield Finding(
+            id="lost",
+            text=f"{_counted(found)} with a step on a worker whose lease ran out, and that nobody took back",
+            do="start a worker: its tick takes them back",
+            count=len(found),
+            examples=found[:NAMED],
+        )
+
+
+def _sample(rows: QuerySet[WorkflowInstance]) -> list[str]:
+    return [str(pk) for pk in rows.order_by().values_list("pk", flat=True)[:COUNTED]]
+
+
+def _ids(rows: QuerySet[StepResult]) -> list[str]:
+    found = rows.order_by().values_list("instance_id", flat=True)[:COUNTED]
+    return list(dict.fromkeys(str(pk) for pk in found))
+
+
+def _queue(name: str) -> str:
+    return f"queue {name!r}" if name else "the default queue"
+
+
+def _names(rows: QuerySet[WorkflowInstance]) -> str:
+    names = sorted(rows.order_by().values_list("name", flat=True).distinct()[: NAMED + 1])
+    return ", ".join(names[:NAMED]) + (" and others" if len(names) > NAMED else "")
+
+
+def _counted(found: Sequence[str]) -> str:
+    count = f"{COUNTED:,} or more instances are" if len(found) >= COUNTED else f"{len(found)} instances are"
+    return count.replace("1 instances are", "1 instance is") if len(found) == 1 else count

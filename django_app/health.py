@@ -1,0 +1,16 @@
+"""One answer for load balancers and monitors: is anything wrong with the engine."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+from django.http import HttpRequest, JsonResponse
+
+from django_app import doctor
+
+
+def health(request: HttpRequest) -> JsonResponse:
+    """200 if the doctor finds nothing, else 503 with the ids of its findings; names no workflow and no key."""
+    found = doctor.findings(now=datetime.now(timezone.utc))
+    ids = sorted({finding.id for finding in found})
+    return JsonResponse({"ok": not ids, "findings": ids}, status=503 if ids else 200)

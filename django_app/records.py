@@ -1,0 +1,107 @@
+"""Instances and journal rows as plain data, for terminals and JSON; secrets taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django_app import disclosure, looks
+from django_app.disclosure import Disclosure
+from django_app.models import StepResult, WorkflowInstance
+from django_app.values import Scrubber, call_data, scrubber, value_data
+from durable_celery.core import journal
+from durable_celery.core import transitions as t
+from durable_celery.core.failure import Failure
+
+BIG = ("args", "result", "failure", "attributes", "memo", "context", "blocked_by")
+
+
+def summary(instance: WorkflowInstance) -> dict[str, Any]:
+    """One line of a list: what costs no big text."""
+    return {
+        "id": str(instance.chain_id),
+        "run_id": str(instance.pk),
+        "workflow": instance.name,
+        "version": instance.version,
+        "key": instance.key,
+        "state": looks.state_of(instance),
+        "waiting_for": instance.waiting_for if instance.state in t.OPEN_STATES else "",
+        "status": instance.status_text,
+        "created_at": instance.created_at,
+        "started_at": instance.started_at,
+        "finished_at": instance.finished_at,
+    }
+
+
+def whole(instance: WorkflowInstance) -> dict[str, Any]:
+    """Everything about an instance but its journal."""
+    of = disclosure.of_workflow(instance.name, instance.version)
+    scrub = scrubber([(instance.args, of)] if instance.args else [])
+    given = summary(instance)
+    return {
+        **given,
+        "waiting_for": scrub(given["waiting_for"]),
+        "status": scrub(given["status"]),
+        "args": call_data(instance.args, of) if instance.args else {},
+        "result": value_data(instance.result, of) if instance.result is not None else None,
+        "error": failure(instance.failure, scrub),
+        "attributes": disclosure.redacted(instance.attributes, of),
+        "deadline_at": instance.deadline_at,
+        "expected_at": instance.expected_at,
+        "paused_at": instance.paused_at,
+        "parent_id": str(instance.parent_id) if instance.parent_id else None,
+        "queue": instance.queue,
+        "priority": instance.priority,
+        "turns": instance.turn,
+    }
+
+
+def entries(instance: WorkflowInstance, steps: Sequence[StepResult]) -> list[dict[str, Any]]:
+    """The journal in order; the names of ``handle.history()``."""
+    workflow = disclosure.of_workflow(instance.name, instance.version)
+    calls = [(step.args, of_step(step, workflow)) for step in steps if step.args]
+    scrub = scrubber([*calls, (instance.args, workflow)] if instance.args else calls)
+    return [_entry(step, of_step(step, workflow), scrub) for step in steps]
+
+
+def of_step(step: StepResult, workflow: Disclosure) -> Disclosure:
+    """Of a row: steps and compensations have arguments by name, everything else has values only."""
+    if step.kind in (journal.STEP, journal.COMPENSATION):
+        return disclosure.of_step(step.name) | workflow
+    return disclosure.of_values() | workflow
+
+
+def failure(text: str | None, scrub: Scrubber) -> dict[str, Any] | None:
+    """An error as data; one that cannot be read as its raw text."""
+    if not text:
+        return None
+    try:
+        found = Failure.from_text(text)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {"type": "", "message": scrub(text), "traceback": ""}
+    return {
+        "type": found.type,
+        "message": scrub(found.message),
+        "traceback": scrub(found.traceback),
+        "timed_out": found.timed_out,
+        "lost": found.lost,
+    }
+
+
+def _entry(step: StepResult, of: Disclosure, scrub: Scrubber) -> dict[str, Any]:
+    is_call = step.kind in (journal.STEP, journal.COMPENSATION)
+    return {
+        "position": step.position,
+        "kind": step.kind,
+        "name": step.name,
+        "state": looks.step_state_of(step),
+        "args": (call_data(step.args, of) if is_call else value_data(step.args, of)) if step.args else None,
+        "result": value_data(step.result, of) if step.result is not None else None,
+        "error": failure(step.failure, scrub),
+        "attempts": step.attempt,
+        "scheduled_at": step.scheduled_at,
+        "started_at": step.started_at,
+        "finished_at": step.finished_at,
+        "due_at": step.due_at,
+        "turn": step.taken_turn,
+    }

@@ -1,0 +1,49 @@
+"""The verbs of ``manage.py durable``: a module each, found by its name (``retry_step`` is the verb ``retry-step``).
+
+Rules of this package:
+- A module's docstring begins with the help of its verb. ``arguments(parser)`` says what it takes, ``run(options,
+  console)`` does it and returns the exit code: 0 fine, 1 a finding. What was asked wrongly raises ``WrongUsage``: 2.
+- A verb that reads has ``--json`` and then writes one JSON document on stdout, nothing else.
+- Nothing here knows Django's commands, so that another command line can offer the same verbs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pkgutil
+from types import ModuleType
+from typing import Any
+
+from django_app.verbs.console import Console as Console
+from django_app.verbs.console import WrongUsage as WrongUsage
+
+NOT_VERBS = {"console", "target"}
+
+
+def names() -> list[str]:
+    """Every verb, in order of the alphabet."""
+    found = {module.name for module in pkgutil.iter_modules(__path__)} - NOT_VERBS
+    return sorted(name.replace("_", "-") for name in found)
+
+
+def add_to(parser: argparse.ArgumentParser) -> None:
+    """Give a parser all verbs; the one chosen is ``options.verb``."""
+    choices = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for name in names():
+        module = _module(name)
+        summary = (module.__doc__ or "").partition("\n")[0]
+        module.arguments(choices.add_parser(name, help=summary, description=summary))
+
+
+def run(options: Any, console: Console) -> int:
+    """Do what was asked; returns the exit code."""
+    try:
+        return int(_module(options.verb).run(options, console))
+    except WrongUsage as error:
+        console.error(str(error))
+        return 2
+
+
+def _module(verb: str) -> ModuleType:
+    return importlib.import_module(f"{__name__}.{verb.replace('-', '_')}")

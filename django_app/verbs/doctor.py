@@ -1,0 +1,39 @@
+"""Examine the engine: exits with 1 if anything is wrong, and says what to do."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from dataclasses import asdict
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from django_app import doctor
+from django_app.verbs.console import Console, WrongUsage
+
+
+def arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=doctor.PATIENCE.total_seconds(),
+        metavar="SECONDS",
+        help="how long a tick, a due row or a step in a queue may be late (60)",
+    )
+    parser.add_argument("--json", action="store_true", help='one JSON document: {"ok": ..., "findings": [...]}')
+
+
+def run(options: Any, console: Console) -> int:
+    if not 0 < options.patience < 1e8:
+        raise WrongUsage(f"--patience is {options.patience:g}, expected seconds, more than 0")
+    found = doctor.findings(now=datetime.now(timezone.utc), patience=timedelta(seconds=options.patience))
+    if options.json:
+        console.document({"ok": not found, "findings": [asdict(finding) for finding in found]})
+    else:
+        for finding in found:
+            console.line(f"{finding.id}: {finding.text}")
+            for example in finding.examples:
+                console.line(f"    {example}")
+            console.line(f"    -> {finding.do}")
+        if not found:
+            console.line("fine")
+    return 1 if found else 0

@@ -1,0 +1,46 @@
+"""Which instance a verb is about."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django_app import search
+from django_app.models import WorkflowInstance
+from django_app.verbs.console import WrongUsage
+
+
+def add_target(parser: ArgumentParser) -> None:
+    """``ID``, or ``--key KEY`` with ``--workflow NAME`` where several workflows use the key."""
+    parser.add_argument("id", nargs="?", metavar="ID", help="the id of an instance or of a run")
+    parser.add_argument("--key", help="instead of the id: the business key, exactly")
+    parser.add_argument("--workflow", metavar="NAME", help="with --key, where several workflows use it")
+
+
+def target(options: Any) -> WorkflowInstance:
+    """The run itself for its id, the newest of a chain, the open or else newest instance for a key."""
+    if bool(options.id) == bool(options.key):
+        raise WrongUsage("say which instance: its ID, or --key KEY (with --workflow NAME)")
+    found = _by_id(options.id) if options.id else _by_key(options.key, options.workflow)
+    if found is None:
+        what = f"id {options.id}" if options.id else f"key {options.key!r}"
+        raise WrongUsage(f"there is no instance with the {what}; durable list shows those there are")
+    return found
+
+
+def _by_id(text: str) -> WorkflowInstance | None:
+    instance_id = search.as_id(text)
+    if instance_id is None:
+        raise WrongUsage(f"{text!r} is not an id, expected a uuid such as 01972d3e-7c5b-7e43-9a5e-3f1f0c8e2b11")
+    return search.run_of(instance_id)
+
+
+def _by_key(key: str, workflow: str | None) -> WorkflowInstance | None:
+    rows = WorkflowInstance.objects.all().for_key(key).order_by("-created_at")
+    if workflow:
+        rows = rows.filter(name=workflow)
+    found = list(rows[:20])
+    names = sorted({row.name for row in found})
+    if len(names) > 1:
+        raise WrongUsage(f"the key {key!r} is used by {', '.join(names)}; add --workflow NAME")
+    return next((row for row in found if row.open_key), found[0] if found else None)
