@@ -1,8 +1,8 @@
 """Named points around commits and publishes at which a test may stop, fail or kill the process. Free when off.
 
 DURABLE_CELERY_FAULT="turn.before_commit:kill" kills this process (SIGKILL) when it first reaches that point,
-":kill:3" when it does so for the third time. Points in use: turn, claim, step (each with .before_commit and
-.after_commit).
+":kill:3" when it does so for the third time. Points are named by what happens and when: turn.before_commit,
+turn.in_transaction (all is written, nothing committed), turn.after_commit; ``grep -r faults.reach`` lists them.
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ class MomentField(models.DateTimeField):  # type: ignore[type-arg]
         if value.tzinfo is None:
             # Without USE_TZ, PostgreSQL answers in the time zone of the connection, the others with what was stored.
             value = value.replace(tzinfo=_zone(connection) if connection.vendor == "postgresql" else timezone.utc)
-        return value.astimezone(timezone.utc)
+        stored: datetime = value
+        return stored.astimezone(timezone.utc)
 
 
 def _zone(connection: Any) -> ZoneInfo:

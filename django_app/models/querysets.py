@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.conf import settings
 from django.db import connections, models
@@ -14,9 +14,6 @@ from django.utils import timezone
 from django_app.models.subjects import subject_hash
 from durable_celery.core import transitions as t
 from durable_celery.core.journal import GATHER, SIGNAL, TIMER
-
-if TYPE_CHECKING:
-    pass
 
 NEVER_STARTED = Q(state=t.CANCELLED, attempt=0)
 OUTCOME = Q(taken_turn__isnull=True, abandoned=False, state__in=t.STEP_FINAL) & ~NEVER_STARTED
@@ -30,7 +27,7 @@ def engine_alias() -> str:
     return alias if isinstance(alias, str) and alias else "default"
 
 
-class InstanceQuerySet(models.QuerySet["WorkflowInstance"]):
+class InstanceQuerySet(models.QuerySet[Any]):
     """Instances by what they are doing. Each method narrows the set it is called on."""
 
     def open(self) -> InstanceQuerySet:
@@ -83,7 +80,7 @@ class InstanceQuerySet(models.QuerySet["WorkflowInstance"]):
         return found
 
 
-class StepQuerySet(models.QuerySet["StepResult"]):
+class StepQuerySet(models.QuerySet[Any]):
     """Rows of the journal."""
 
     def due(self, now: datetime) -> StepQuerySet:

@@ -93,8 +93,7 @@ class Attempts(Groups):
                 self._record(step.id, record)
             ended = change.state in t.STEP_FINAL and change.finished_at is not None
             promoted = self.promote(step, change.finished_at) if ended and change.finished_at else ()
-            faults.reach("step.before_commit")
-        faults.reach("step.after_commit")
+            faults.reach("step.in_transaction")
         return Changed(ok=True, promoted=promoted)
 
     def _same(self, step: OpenStep) -> QuerySet[Any]:
@@ -134,6 +133,15 @@ class Attempts(Groups):
         abandoned, scheduled_at, cancelled_at = found
         asked = abandoned or (cancelled_at is not None and cancelled_at > scheduled_at)
         return Heartbeat(current=True, cancel_requested=asked)
+
+    @retried
+    def note_step_unknown(self, step_id: int, waiting_for: str, look_at: datetime) -> None:
+        """Leave a claimable row for a worker that knows its step: say so on its instance, look again at ``look_at``."""
+        row = self.rows(StepResult).filter(pk=step_id, state__in=t.CLAIMABLE)
+        if row.update(look_at=look_at):
+            instance = row.values_list("instance_id", flat=True)[:1]
+            open_ones = self.rows(WorkflowInstance).filter(state__in=t.OPEN_STATES)
+            open_ones.filter(pk__in=list(instance)).update(waiting_for=waiting_for)
 
     @retried
     def dispatches(self, step_ids: Iterable[int]) -> Sequence[Dispatch]:

@@ -46,6 +46,11 @@ class Clock(Connected):
             return Func(Value(6), function="UTC_TIMESTAMP", output_field=DateTimeField())
         return Now()
 
+    def close_connections(self) -> None:
+        """Close this thread's connection, unless a transaction is open on it; the next use opens another."""
+        if not self.in_transaction():
+            self.connection.close()
+
     def on_commit(self, call: Callable[[], Any]) -> None:
         """Run ``call`` after the caller's transaction commits, at once if there is none; what it raises is logged."""
         transaction.on_commit(call, using=self.alias, robust=True)

@@ -44,7 +44,8 @@ class Connected:
 
     def rows(self, model: type[models.Model]) -> models.QuerySet[Any]:
         """All rows of a table of the engine."""
-        return model._base_manager.using(self.alias)
+        rows: models.QuerySet[Any] = model._base_manager.using(self.alias)
+        return rows
 
 
 def chunks(items: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:
@@ -68,7 +69,7 @@ def by_size(rows: Iterable[Any]) -> Iterator[list[Any]]:
         yield some
 
 
-def by_id(values: Mapping[int, Any], field: models.Field[Any, Any]) -> Case | Value:
+def by_id(values: Mapping[int, Any], field: Any) -> Case | Value:
     """The value of each row of an UPDATE by its id."""
     if len(values) == 1:
         return Value(next(iter(values.values())), output_field=field)

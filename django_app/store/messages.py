@@ -37,7 +37,7 @@ class Messages(Connected):
             if message.dedupe is None:
                 return True
             stored = self.rows(Message).filter(instance_id=run_id, dedupe_hash=_hash(message.dedupe))
-            return stored.filter(taken_turn__isnull=True).exists()
+            return bool(stored.filter(taken_turn__isnull=True).exists())
 
     def _enter(self, instance_id: UUID) -> UUID:
         """Lock the mailbox of the newest run, shared; its id."""

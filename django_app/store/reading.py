@@ -102,7 +102,7 @@ class Reading(Clock):
         if join:
             running = steps.filter(join=join, state__in=RUNNING_MEMBERS, abandoned=False).exclude(due)
             found = found.filter(~Exists(running))
-        return found.exists()
+        return bool(found.exists())
 
     @retried
     def history(self, instance_id: UUID) -> Sequence[Mapping[str, Any]]:

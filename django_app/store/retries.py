@@ -34,8 +34,7 @@ def retried(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
     Not inside a transaction of the caller: that one is broken, and only its owner can repeat it.
     """
 
-    @functools.wraps(method)
-    def call(store: S, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(store: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         give_up_at = time.monotonic() + PATIENCE
         pause = FIRST_PAUSE
         while True:
@@ -48,7 +47,7 @@ def retried(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
             time.sleep(random.uniform(pause / 2, pause))
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    return call
+    return functools.wraps(method)(call)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ STEP_FIELDS = (
 
 ENTRY_FIELDS = (
     "id", "position", "kind", "name", "state", "members", "result", "failure", "attempt", "due_at", "finished_at",
-    "taken_turn", "taken_order", "taken_at", "compensation", "unknown_end",
+    "taken_turn", "taken_order", "taken_at", "compensation", "unknown_end", "abandoned",
 )  # fmt: skip
 
 MESSAGE_FIELDS = ("id", "kind", "name", "payload", "stored_at", "taken_turn", "taken_order", "taken_at")
@@ -83,7 +83,6 @@ def dispatch_of(row: StepResult) -> Dispatch:
 
 @lru_cache(maxsize=1024)
 def _terms(options: str) -> tuple[int | None, float | None, float | None]:
-    """Priority, seconds an attempt may take, seconds after the claim at which to look (the shortest of the limits)."""
+    """Priority, seconds an attempt may take, seconds after the claim at which the sweep must look for a heartbeat."""
     data: dict[str, Any] = json.loads(options) if options else {}
-    limits = [data[name] for name in ("start_to_close", "heartbeat") if data.get(name) is not None]
-    return data.get("priority"), data.get("start_to_close"), min(limits, default=None)
+    return data.get("priority"), data.get("start_to_close"), data.get("heartbeat")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from uuid import UUID
 
 from django_app.models import Mailbox, WorkflowInstance
@@ -127,7 +128,7 @@ class Starting(Messages, Closing):
     # -- answering -------------------------------------------------------------------------------------------------
 
     def _answers(self, instances: Sequence[NewInstance], plan: Plan) -> list[Created]:
-        found: dict[UUID, tuple[str, str, object]] = {}
+        found: dict[UUID, tuple[str, str, datetime]] = {}
         for some in chunks(set(plan.existing.values())):
             rows = self.rows(WorkflowInstance).filter(pk__in=some).values_list("pk", "state", "args", "start_at")
             found |= {pk: (state, args, start_at) for pk, state, args, start_at in rows}

@@ -38,10 +38,9 @@ class Turns(Closing):
         try:
             with self.atomic():
                 created = self._block(commit) if commit.state == t.BLOCKED else self._apply(commit)
-                faults.reach("turn.before_commit")
+                faults.reach("turn.in_transaction")
         except (Lost, Busy):
             return None
-        faults.reach("turn.after_commit")
         return Committed(dispatches=created)
 
     def _apply(self, commit: TurnCommit) -> Sequence[Dispatch]:
@@ -168,7 +167,8 @@ def _step(commit: TurnCommit, new: NewEntry) -> StepResult:
         args=new.args, members=new.members, options=new.options, group=new.group or None, join=new.join or None,
         limited=new.limited, due_at=new.due_at, start_by_at=new.start_by_at, end_by_at=new.end_by_at,
         look_at=new.look_at, compensation=new.compensation, queue=new.queue, result=new.result, failure=new.failure,
-        scheduled_at=commit.now, finished_at=commit.now if new.state in t.STEP_FINAL else None,
+        abandoned=new.abandoned, scheduled_at=commit.now,
+        finished_at=new.finished_at or (commit.now if new.state in t.STEP_FINAL else None),
     )  # fmt: skip
 
 
