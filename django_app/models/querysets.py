@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.db import connections, models
@@ -14,6 +14,15 @@ from django.utils import timezone
 from django_app.models.subjects import subject_hash
 from durable_celery.core import transitions as t
 from durable_celery.core.journal import GATHER, SIGNAL, TIMER
+
+if TYPE_CHECKING:
+    from django_app.models.instance import WorkflowInstance
+    from django_app.models.step import StepResult
+
+    Instances = models.QuerySet[WorkflowInstance]
+    Steps = models.QuerySet[StepResult]
+else:
+    Instances = Steps = models.QuerySet
 
 NEVER_STARTED = Q(state=t.CANCELLED, attempt=0)
 OUTCOME = Q(taken_turn__isnull=True, abandoned=False, state__in=t.STEP_FINAL) & ~NEVER_STARTED
@@ -27,46 +36,46 @@ def engine_alias() -> str:
     return alias if isinstance(alias, str) and alias else "default"
 
 
-class InstanceQuerySet(models.QuerySet[Any]):
+class InstanceQuerySet(Instances):
     """Instances by what they are doing. Each method narrows the set it is called on."""
 
     def open(self) -> InstanceQuerySet:
         """Not ended yet, paused and blocked ones included."""
-        return self.filter(state__in=t.OPEN_STATES)
+        return self._only(state__in=t.OPEN_STATES)
 
     def closed(self) -> InstanceQuerySet:
         """Ended, in whatever way."""
-        return self.filter(state__in=t.FINAL_STATES)
+        return self._only(state__in=t.FINAL_STATES)
 
     def waiting(self) -> InstanceQuerySet:
         """Nothing to do but wait, for steps as well."""
-        return self.filter(state=t.WAITING)
+        return self._only(state=t.WAITING)
 
     def blocked(self) -> InstanceQuerySet:
         """Held up by a bug or a mismatch, until new code or a person comes."""
-        return self.filter(state=t.BLOCKED)
+        return self._only(state=t.BLOCKED)
 
     def retrying(self) -> InstanceQuerySet:
         """Open, with a step that failed and will be tried again."""
         from django_app.models import StepResult
 
         steps = StepResult.objects.filter(instance_id=OuterRef("pk"), state=t.RETRYING)
-        return self.open().filter(Exists(steps))
+        return self.open()._only(Exists(steps))
 
     def stuck(self, before: datetime | None = None) -> InstanceQuerySet:
         """Open for longer than their workflow's ``expected`` at ``before`` (default: now)."""
-        return self.open().filter(expected_at__lt=before or timezone.now())
+        return self.open()._only(expected_at__lt=before or timezone.now())
 
     def for_subject(self, subject: models.Model) -> InstanceQuerySet:
         """Started with ``using(subject=...)`` of this model instance."""
-        return self.filter(subject_hash=subject_hash(subject))
+        return self._only(subject_hash=subject_hash(subject))
 
     def for_key(self, key: str) -> InstanceQuerySet:
         """With exactly this business key, of any workflow."""
-        found = self.filter(key=key)
+        found = self._only(key=key)
         if connections[self.db].vendor == "mysql":
             # Collations ignore case, accents and trailing blanks; these two lookups compare bytes.
-            found = found.filter(key__startswith=key, key__endswith=key)
+            found = found._only(key__startswith=key, key__endswith=key)
         return found
 
     def with_attributes(self, **values: Any) -> InstanceQuerySet:
@@ -79,19 +88,25 @@ class InstanceQuerySet(models.QuerySet[Any]):
             found = found.alias(**{alias: KeyTransform(name, "attributes")}).filter(**{alias: value})
         return found
 
+    def _only(self, *conditions: Any, **values: Any) -> InstanceQuerySet:
+        found: InstanceQuerySet = self.filter(*conditions, **values)
+        return found
 
-class StepQuerySet(models.QuerySet[Any]):
+
+class StepQuerySet(Steps):
     """Rows of the journal."""
 
     def due(self, now: datetime) -> StepQuerySet:
         """At which the sweep must look, oldest first; none of paused, blocked or closed instances."""
         active = tuple(state for state in t.OPEN_STATES if state != t.BLOCKED)
         found = self.filter(look_at__lte=now, instance__state__in=active, instance__paused_at__isnull=True)
-        return found.order_by("look_at", "id")
+        ordered: StepQuerySet = found.order_by("look_at", "id")
+        return ordered
 
     def outcomes(self) -> StepQuerySet:
         """Ended steps that no turn has taken in yet."""
-        return self.filter(OUTCOME).exclude(kind__in=NO_STEP)
+        found: StepQuerySet = self.filter(OUTCOME).exclude(kind__in=NO_STEP)
+        return found
 
 
 class EngineManager(models.Manager[Any]):

@@ -65,7 +65,7 @@ class Attempts(Groups):
             Q(cancel_requested_at__isnull=True) | Q(cancel_requested_at__lte=OuterRef("scheduled_at")),
             pk=OuterRef("instance_id"), state__in=WORKING, paused_at__isnull=True,
         )  # fmt: skip
-        found = self.rows(StepResult).filter(
+        found: QuerySet[Any] = self.rows(StepResult).filter(
             Q(state=t.SCHEDULED) | Q(state=t.RETRYING, due_at__lte=now),
             Exists(instance), pk=step_id, kind__in=rows.DISPATCHED,
         )  # fmt: skip
@@ -101,7 +101,8 @@ class Attempts(Groups):
         if step.state in (t.RUNNING, t.EXTERNAL):
             states.append(t.ABANDONED)
         fence = Q(token__isnull=True) if step.token is None else Q(token=step.token)
-        return self.rows(StepResult).filter(fence, pk=step.id, state__in=states, attempt=step.attempt)
+        found: QuerySet[Any] = self.rows(StepResult).filter(fence, pk=step.id, state__in=states, attempt=step.attempt)
+        return found
 
     @retried
     def keep_superseded(self, step_id: int, record: AttemptRecord) -> None:

@@ -86,8 +86,8 @@ class Sweeping(Connected):
             untried = Q()
             for (name, version), fingerprint in some:
                 untried |= Q(name=name, version=version) & ~Q(blocked_by__contains=fingerprint)
-            rows_ = self.rows(WorkflowInstance).filter(untried, state=t.BLOCKED, paused_at__isnull=True)
-            for pk, name, version in rows_.order_by("waiting_since").values_list("id", "name", "version")[:limit]:
+            blocked = self.rows(WorkflowInstance).filter(untried, state=t.BLOCKED, paused_at__isnull=True)
+            for pk, name, version in blocked.order_by("waiting_since").values_list("id", "name", "version")[:limit]:
                 if (name, version) in known:  # collations may take one name for another
                     found.append(pk)
             if len(found) >= limit:
@@ -104,15 +104,13 @@ class Sweeping(Connected):
         return min((first for first in firsts if first is not None), default=None)
 
     def _looked_at_steps(self) -> QuerySet[Any]:
-        return (
-            self.rows(StepResult)
-            .filter(look_at__isnull=False, instance__state__in=WORKING, instance__paused_at__isnull=True)
-            .order_by("look_at", "id")
+        ordered = self.rows(StepResult).order_by("look_at", "id")
+        found: QuerySet[Any] = ordered.filter(
+            look_at__isnull=False, instance__state__in=WORKING, instance__paused_at__isnull=True
         )
+        return found
 
     def _looked_at_instances(self) -> QuerySet[Any]:
-        return (
-            self.rows(WorkflowInstance)
-            .filter(look_at__isnull=False, state__in=WORKING, paused_at__isnull=True)
-            .order_by("look_at", "id")
-        )
+        ordered = self.rows(WorkflowInstance).order_by("look_at", "id")
+        found: QuerySet[Any] = ordered.filter(look_at__isnull=False, state__in=WORKING, paused_at__isnull=True)
+        return found
