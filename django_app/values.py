@@ -9,6 +9,7 @@ import json
 import pprint
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 from django_app.disclosure import Disclosure
@@ -18,7 +19,7 @@ from durable_celery.core.failure import printable
 
 PRETTY = 64 * 1024  # a longer value is shown on one line: laying it out would take seconds
 SHORTEST_SECRET = 4  # a shorter one is a common word or number; taking it out of a text would only garble it
-UNKNOWN = "[hidden: this process does not know the definition, nor which of its arguments are secret]"
+UNKNOWN = "[hidden: its name is not known to this process]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,18 +32,24 @@ class Shown:
 
 @dataclass(slots=True)
 class Budget:
-    """How many characters a page may still show, so that no history makes it megabytes."""
+    """How many characters of markup a page may still spend on values, so that no history makes it megabytes."""
 
     left: int
 
-    def spend(self, shown: str, most: int, *, end: bool = False) -> Shown:
+    def spend(self, text: str, most: int, *, end: bool = False) -> Shown:
         """The first ``most`` characters (the last ones with ``end``), fewer when the page is full."""
-        most = min(most, max(self.left, 200))
-        cut = len(shown) > most
-        text = (shown[-most:] if end else shown[:most]) if cut else shown
-        self.left -= len(text)
-        which = "last" if end else "first"
-        return Shown(text=text, note=f"the {which} {most:,} of {len(shown):,} characters" if cut else "")
+        shown = _cut(text, most, end=end)
+        cost = len(escape(shown))
+        if cost > self.left:
+            # One character is up to six in markup.
+            shown = _cut(shown, len(shown) * max(self.left, 0) // cost, end=end)
+            cost = len(escape(shown))
+        self.left -= cost
+        if len(shown) == len(text):
+            return Shown(text=text)
+        if not shown:
+            return Shown(text="…", note=f"{len(text):,} characters, and the page is full")
+        return Shown(text=shown, note=f"the {'last' if end else 'first'} {len(shown):,} of {len(text):,} characters")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +62,12 @@ class Scrubber:
         for secret in self.secrets:
             text = text.replace(secret, PLACEHOLDER)
         return printable(text)
+
+
+def _cut(text: str, most: int, *, end: bool) -> str:
+    if len(text) <= most:
+        return text
+    return text[len(text) - most :] if end else text[:most]
 
 
 def call_lines(encoded: str, disclosure: Disclosure) -> str:

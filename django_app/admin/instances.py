@@ -46,7 +46,7 @@ class InstanceList(ChangeList):
 class WorkflowInstanceAdmin(admin.ModelAdmin):
     """Read-only. Searches by id, or by the beginning of a key."""
 
-    list_display = ["name", "key", "shown_state", "shown_waiting", "shown_steps", "shown_created", "shown_finished"]
+    list_display = ["name", "key", "shown_state", "shown_waiting", "shown_created", "shown_finished"]
     list_display_links = ["name", "key"]
     list_filter = [StateFilter, WorkflowFilter]
     list_per_page = 50
@@ -75,11 +75,8 @@ class WorkflowInstanceAdmin(admin.ModelAdmin):
         if instance.state not in t.OPEN_STATES:
             return ""
         text = Truncator(instance.waiting_for).chars(SHOWN_WAITING)
-        return format_html('<span class="durable-waits">{}</span>', text)
-
-    @admin.display(description="open steps")
-    def shown_steps(self, instance: WorkflowInstance) -> str:
-        return str(getattr(instance, "open_steps", ""))
+        steps = getattr(instance, "open_steps", "")
+        return format_html('<div class="durable-waits">{}</div><div class="durable-quiet">{}</div>', text, steps)
 
     @admin.display(description="created", ordering="created_at")
     def shown_created(self, instance: WorkflowInstance) -> str:

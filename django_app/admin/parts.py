@@ -104,14 +104,14 @@ def failure_shown(text: str | None, context: Context) -> FailureShown | None:
     try:
         failure = Failure.from_text(text)
     except (ValueError, TypeError, KeyError, AttributeError):
-        return FailureShown(brief=context.scrub(text)[:MESSAGE], marks=(), trace=Shown())
+        return FailureShown(brief=context.budget.spend(context.scrub(text), MESSAGE).text, marks=(), trace=Shown())
     flags = {
         "timed out": failure.timed_out, "lost": failure.lost, "cancelled": failure.cancelled, "final": failure.final
     }  # fmt: skip
     kind = failure.type.rpartition(".")[2]
     message = f"{kind}: {failure.message}" if failure.message else kind
     return FailureShown(
-        brief=context.scrub(message)[:MESSAGE],
+        brief=context.budget.spend(context.scrub(message), MESSAGE).text,
         marks=[name for name, is_so in flags.items() if is_so],
         trace=context.budget.spend(context.scrub(failure.traceback), context.sizes.trace, end=True),
     )
