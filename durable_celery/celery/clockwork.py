@@ -16,8 +16,7 @@ from durable_celery.celery.gate import gate
 from durable_celery.celery.quiet import Sparing
 
 SHORTEST = 0.05  # seconds between two looks at least
-SLACK = 0.02  # seconds over an interval, so that whoever won one does not come a moment too early for the next
-ALMOST = 0.95  # share of an interval in which its winner may look early; then the interval is anybody's
+ALMOST = 0.85  # share of an interval in which its winner may look early; then the interval is anybody's
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +75,7 @@ class Clockwork:
         logger.debug("tick: %s", report)
         if not early:
             self._mine_until = began + tick * ALMOST if report.won else 0.0
-        ends = self._mine_until if early else began + tick + SLACK
+        ends = self._mine_until if early else began + tick
         left = max(SHORTEST, ends - time.monotonic())
         if not report.won or report.next_look is None:
             return left

@@ -31,7 +31,7 @@ from durable_celery.celery.requests import request_class
 from durable_celery.celery.transport import ADVANCE, HEADER
 from durable_celery.client import start_by_message
 from durable_celery.engine import attempts, turns
-from durable_celery.errors import BadValue, DurableError, NotConfigured
+from durable_celery.errors import BadValue, DurableError, NonRetryable, NotConfigured
 from durable_celery.registry import registry
 from durable_celery.runtime import Incarnation
 from durable_celery.steps import Step
@@ -119,8 +119,15 @@ def _shown(ended: attempts.Ended) -> Any:
         error = ended.error if isinstance(ended.error, Exception) else RuntimeError(repr(ended.error))
         raise Retry(exc=get_pickleable_exception(error), when=ended.retry_at)
     if ended.kind == "failed":
-        raise ended.error if isinstance(ended.error, Exception) else DurableError(f"the step failed: {ended.error!r}")
+        raise _own_error(ended.error)
     raise Ignore()
+
+
+def _own_error(error: BaseException | None) -> Exception:
+    """The error a person looks for: what the body raised, not what it was wrapped in for us."""
+    if isinstance(error, NonRetryable) and isinstance(error.why, Exception):
+        return error.why
+    return error if isinstance(error, Exception) else DurableError(f"the step failed: {error!r}")
 
 
 def _header(task: Any) -> dict[str, Any]:
