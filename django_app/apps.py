@@ -22,13 +22,14 @@ class DurableCeleryConfig(AppConfig):
 
     def ready(self) -> None:
         """Install the parts of this process, wire Celery, register the checks, import workflows and steps. No query."""
-        from durable_celery.celery.install import install as install_celery
-
         from django_app import checks as checks
+        from django_app import readiness
+        from durable_celery.celery.install import install as install_celery
 
         runtime.install(assembled(settings_in_force()))
         setting_changed.connect(_follow_settings, dispatch_uid="durable_celery.settings")
         install_celery()
+        readiness.watch()
         autodiscover_modules("workflows", "steps")
 
 
@@ -41,9 +42,8 @@ def settings_in_force() -> Settings:
 
 def assembled(settings: Settings) -> runtime.Runtime:
     """The store, transport and clock these settings ask for; builds them and touches neither database nor broker."""
-    from durable_celery.celery.transport import CeleryTransport
-
     from django_app.store import DjangoStore
+    from durable_celery.celery.transport import CeleryTransport
 
     store = DjangoStore(settings.database)
     return runtime.Runtime(

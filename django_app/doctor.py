@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.core.checks import run_checks
-from django.db import DatabaseError, connections
-from django.db.migrations.executor import MigrationExecutor
+from django.db import DatabaseError
 from django.db.models import Count, Min, Q, QuerySet
 
 from django_app import looks
 from django_app.models import EngineHeartbeat, StepResult, WorkerLease, WorkflowInstance
 from django_app.models.querysets import engine_alias
+from django_app.readiness import missing_migrations, what_to_do
 from durable_celery.core import journal
 from durable_celery.core import transitions as t
 
@@ -59,15 +59,11 @@ def _checks() -> Iterator[Finding]:
 
 
 def _migrations() -> Iterator[Finding]:
-    executor = MigrationExecutor(connections[engine_alias()])
-    targets = [node for node in executor.loader.graph.leaf_nodes() if node[0] == "durable_celery"]
-    missing = [migration.name for migration, _ in executor.migration_plan(targets)]
-    if missing:
-        option = "" if engine_alias() == "default" else f" --database {engine_alias()}"
+    if missing := missing_migrations():
         yield Finding(
             id="migrations",
             text=f"migrations of durable_celery are not applied to {engine_alias()!r}: {', '.join(missing)}",
-            do=f"manage.py migrate{option}",
+            do=what_to_do(),
             count=len(missing),
         )
 

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from durable_celery.celery import tasks as tasks
+import durable_celery.celery.tasks  # noqa: F401
