@@ -65,10 +65,10 @@ def passing(error: BaseException) -> bool:
     """Whether trying again may help."""
     if isinstance(error, IntegrityError):
         return False
+    if error.args and isinstance(error.args[0], int):
+        return error.args[0] in MYSQL_CODES
     sqlstate: Any = getattr(error.__cause__, "sqlstate", None) or getattr(error.__cause__, "pgcode", None)
     if sqlstate is not None:
         return sqlstate in SQLSTATES
-    if error.args and isinstance(error.args[0], int):
-        return error.args[0] in MYSQL_CODES
     text = str(error)
     return "database is locked" in text or "database table is locked" in text or "database schema is locked" in text

@@ -72,7 +72,7 @@ def test_an_instance_used_for_its_key_gets_the_messages_of_the_start(store):
 def test_a_key_conflict_under_fail_stores_nothing_and_leaves_the_transaction_usable(store):
     first = create(store, key="k")
     with transaction.atomic():
-        with pytest.raises(KeyConflict, match="'k'.*is taken by the open instance") as caught:
+        with pytest.raises(KeyConflict, match="is taken by the open instance") as caught:
             create(store, key="k", conflict="fail")
         other = create(store)
     assert (caught.value.key, caught.value.instance_id) == ("k", str(first.id))
@@ -142,7 +142,7 @@ def test_the_same_id_twice_in_one_batch_is_one_instance(store):
 
 
 def test_a_start_that_is_rolled_back_leaves_nothing(store):
-    with pytest.raises(RuntimeError), transaction.atomic():
+    with pytest.raises(RuntimeError), transaction.atomic():  # noqa: PT012
         create(store, key="k", messages=[NewMessage(kind="signal", name="a", payload="1")])
         raise RuntimeError
     for model in (WorkflowInstance, WorkflowKey, Mailbox, Message):
