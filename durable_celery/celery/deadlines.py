@@ -17,7 +17,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -43,12 +43,13 @@ class NoGuard:
 class ChildGuard:
     """Limits the bodies that run in one message. ``fired`` says that the last one was interrupted.
 
-    After that, a connection the body was using may be in the middle of a query: close it before the next.
+    ``on_fired`` is called then, after the body: a connection it was using may be in the middle of a query for good.
     """
 
-    def __init__(self, alarm: Alarm, slot: Slot | None) -> None:
+    def __init__(self, alarm: Alarm, slot: Slot | None, on_fired: Callable[[], object] = lambda: None) -> None:
         self._alarm = alarm
         self._slot = slot
+        self._on_fired = on_fired
         self.fired = False
 
     @contextmanager
@@ -70,6 +71,8 @@ class ChildGuard:
                 self._disarm()
         finally:
             self._disarm()
+            if self.fired:
+                self._on_fired()
 
     def _disarm(self) -> None:
         self._alarm.disarm()

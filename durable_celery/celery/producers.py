@@ -98,9 +98,10 @@ def _limit(connection: Any, wait: float) -> None:
     brokers = max(len(connection.alt or ()), 1)
     each = wait / brokers
     connection.connect_timeout = each
-    options = dict(connection.transport_options or {}, max_retries=brokers - 1, interval_start=0, interval_step=0)
+    options = dict(connection.transport_options or {})
+    options.update(max_retries=brokers - 1, interval_start=0, interval_step=0, connect_retries_timeout=wait)
     if connection.transport.driver_type == "redis":
-        options.update(socket_connect_timeout=each, socket_timeout=wait, retry_on_timeout=False)
+        options.update(socket_connect_timeout=each, socket_timeout=each, retry_on_timeout=False)
     connection.transport_options = options
     # ``connect()`` itself always tries twice, with a pause.
     connection.connect = lambda: connection._ensure_connection(**connection._extract_failover_opts())

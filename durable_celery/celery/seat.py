@@ -6,6 +6,7 @@ force on its board. A child that was spawned inherits nothing and takes a seat, 
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -15,10 +16,13 @@ from uuid import UUID
 
 from billiard import current_process
 
+from durable_celery import runtime
 from durable_celery.celery.board import Board, Slot
 from durable_celery.celery.deadlines import Alarm, ChildGuard, NoGuard
 from durable_celery.celery.lease import HeldLease
 from durable_celery.runtime import Incarnation
+
+logger = logging.getLogger(__name__)
 
 
 class Seat:
@@ -52,7 +56,7 @@ class Seat:
         if slot:
             slot.begin()
         try:
-            yield ChildGuard(self.alarm, slot)
+            yield ChildGuard(self.alarm, slot, _close_connections)
         finally:
             if slot:
                 slot.end()
@@ -71,6 +75,13 @@ class Seat:
         if os.getpid() == self._pid:
             return None
         return self.board.slot(getattr(current_process(), "index", -1), os.getpid())
+
+
+def _close_connections() -> None:
+    try:
+        runtime.current().store.close_connections()
+    except Exception:  # it was broken off in the middle: there may be nothing left to close
+        logger.debug("closing a connection that was cut short failed", exc_info=True)
 
 
 _seat: Seat | None = None

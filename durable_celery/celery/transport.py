@@ -117,47 +117,46 @@ class CeleryTransport:
         began = time.monotonic()
         if not messages or began < self._silent_until:
             return 0
-        sent: list[Message] = []
+        done: list[bool] = []  # for each message dealt with, whether it went out
         try:
             app = self._app()
             if app.conf.task_always_eager:  # there is no broker; who runs things at once takes them from here
                 return 0
-            self._send_all(app, messages, sent, began)
+            self._send_all(app, messages, done, began)
         except Exception as error:
-            self._note_failure(error, len(messages) - len(sent))
+            self._note_failure(error, len(messages) - len(done))
         else:
             self._complain.fine("the broker takes messages again.")
-        return len(sent)
+        return sum(done)
 
-    def _send_all(self, app: Any, messages: Sequence[Message], sent: list[Message], began: float) -> None:
+    def _send_all(self, app: Any, messages: Sequence[Message], done: list[bool], began: float) -> None:
         """Over a connection that was kept, and if that has gone stale, once more over a new one."""
         stale = False
         try:
             with self._producers.lend(app) as lent:
                 stale = not lent.fresh
-                self._send_some(app, lent.producer, messages, sent, began)
+                self._send_some(app, lent.producer, messages, done, began)
         except Exception:
             if not stale or self._left(began) < ENOUGH * self._timeout:
                 raise
             with self._producers.lend(app, fresh=True) as lent:
-                self._send_some(app, lent.producer, messages[len(sent) :], sent, began)
+                self._send_some(app, lent.producer, messages[len(done) :], done, began)
 
-    def _send_some(
-        self, app: Any, producer: Any, messages: Sequence[Message], sent: list[Message], began: float
-    ) -> None:
+    def _send_some(self, app: Any, producer: Any, messages: Sequence[Message], done: list[bool], began: float) -> None:
         broken = _errors_of(producer)
         for message in messages:
-            if sent and self._left(began) <= 0:
-                logger.debug("out of time with %d of %d messages sent", len(sent), len(messages))
+            if done and self._left(began) <= 0:
+                logger.debug("out of time after %d messages", len(done))
                 return
             try:
                 self._send(app, producer, message)
+                done.append(True)
             except broken:
                 raise
             except Exception:
                 # Not the broker's: a route to a queue that is not there, a router that raises. The others go on.
                 logger.exception("a message for %s could not be made; its row is tried again by the tick", message.task)
-            sent.append(message)
+                done.append(False)
 
     def _left(self, began: float) -> float:
         return self._timeout - (time.monotonic() - began)

@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from datetime import datetime, timedelta, timezone
+from uuid import uuid4
+
+import pytest
+from celery import signals
+
+from durable_celery import step
+from durable_celery.celery import transport as transports
+from durable_celery.celery.transport import CeleryTransport
+from durable_celery.conf import Settings
+from durable_celery.ports import Dispatch
+
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+@step(name="tests.celery.priced", queue="pricing", priority=4)
+def priced(order_id):
+    return order_id
+
+
+def transport_on(app, **settings):
+    return CeleryTransport(Settings(**settings), lambda: app)
+
+
+@pytest.fixture
+def app(new_app):
+    return new_app()
+
+
+@pytest.fixture
+def transport(app):
+    return transport_on(app)
+
+
+def messages_in(app, queue=None):
+    """Everything in the queue, taken out."""
+    found = []
+    with (
+        app.connection_for_read() as connection,
+        connection.SimpleQueue(queue or app.conf.task_default_queue) as simple,
+    ):
+        while simple.qsize():
+            message = simple.get(block=False)
+            message.ack()
+            found.append(message)
+    return found
+
+
+def one(**changes):
+    return Dispatch(**{"step_id": 42, "name": "shop.charge", "close_after": 30.0, **changes})
+
+
+def test_a_step_message_carries_ids_in_its_headers_and_no_arguments(app, transport):
+    assert transport.dispatch([one(look_after=5.0)], NOW) == 1
+    (message,) = messages_in(app)
+    assert message.headers["task"] == "shop.charge"
+    assert message.headers["durable"] == {"step": 42, "after": [30.0, 5.0]}
+    args, kwargs, _ = message.payload
+    assert (args, kwargs) == ([], {})
+    assert message.headers["ignore_result"] is True
+    assert message.headers["eta"] is None
+    assert len(json.dumps(message.headers)) + len(message.body) < 2_000
+
+
+def test_a_message_has_time_limits_of_its_own_beyond_its_attempts(app, transport):
+    transport.dispatch([one(close_after=30.0)], NOW)
+    transport.advance(uuid4())
+    for message in messages_in(app):
+        hard, soft = message.headers["timelimit"]
+        assert 60 < soft < hard
+        assert hard >= (90 if message.headers["task"] == "shop.charge" else 60)
+
+
+def test_an_advance_names_its_instance(app, transport):
+    instance_id = uuid4()
+    assert transport.advance(instance_id)
+    (message,) = messages_in(app)
+    assert message.headers["task"] == "durable_celery.advance"
+    assert message.headers["durable"] == {"instance": str(instance_id)}
+
+
+def test_the_projects_routes_hold(new_app):
+    app = new_app(task_routes={"shop.*": {"queue": "shop"}, "durable_celery.advance": {"queue": "turns"}})
+    transport = transport_on(app)
+    transport.dispatch([one()], NOW)
+    transport.advance(uuid4())
+    assert [message.headers["task"] for message in messages_in(app, "shop")] == ["shop.charge"]
+    assert [message.headers["task"] for message in messages_in(app, "turns")] == ["durable_celery.advance"]
+
+
+def test_the_queue_and_priority_of_the_row_come_before_those_of_the_step(app, transport):
+    transport.dispatch([one(name=priced.name), one(name=priced.name, queue="vip", priority=0)], NOW)
+    (ordinary,) = messages_in(app, "pricing")
+    (special,) = messages_in(app, "vip")
+    assert ordinary.properties["priority"] == 4
+    assert special.properties["priority"] == 0
+
+
+def test_turns_go_to_the_queue_of_the_settings_unless_the_instance_has_one(app):
+    transport = transport_on(app, queue="turns")
+    transport.advance(uuid4())
+    transport.advance(uuid4(), "own")
+    assert len(messages_in(app, "turns")) == 1
+    assert len(messages_in(app, "own")) == 1
+
+
+def test_a_short_wait_goes_along_and_a_long_one_stays_in_the_database(app, transport):
+    soon, late = NOW + timedelta(seconds=3), NOW + timedelta(seconds=30)
+    assert transport.dispatch([one(due_at=soon), one(due_at=late), one(due_at=NOW - timedelta(seconds=9))], NOW) == 2
+    etas = [message.headers["eta"] for message in messages_in(app)]
+    assert sorted(eta is None for eta in etas) == [False, True]
+    assert transport.advance(uuid4(), delay=30) is False
+    assert messages_in(app) == []
+
+
+def test_json_is_used_even_where_the_project_pickles_but_only_if_its_workers_read_it(new_app):
+    both = new_app(task_serializer="pickle", accept_content=["pickle", "json"])
+    transport_on(both).dispatch([one()], NOW)
+    assert messages_in(both)[0].content_type == "application/json"
+    pickling = new_app(task_serializer="yaml", accept_content=["yaml"])
+    assert transports._serializer(pickling) == "yaml"
+
+
+def test_receivers_of_before_task_publish_see_each_message(app, transport):
+    seen = []
+
+    def receiver(sender=None, headers=None, **_):
+        seen.append((sender, headers["durable"]["step"]))
+
+    signals.before_task_publish.connect(receiver, weak=False)
+    try:
+        transport.dispatch([one(step_id=1), one(step_id=2)], NOW)
+    finally:
+        signals.before_task_publish.disconnect(receiver)
+    assert seen == [("shop.charge", 1), ("shop.charge", 2)]
+
+
+def test_a_router_that_raises_for_one_step_does_not_stop_the_others(new_app, caplog):
+    def router(name, args, kwargs, options, task=None, **_):
+        if name == "shop.bad":
+            raise RuntimeError("the router is broken")
+
+    app = new_app(task_routes=(router,))
+    transport = transport_on(app)
+    assert transport.dispatch([one(name="shop.bad"), one(name="shop.good")], NOW) == 1
+    assert [message.headers["task"] for message in messages_in(app)] == ["shop.good"]
+    assert "shop.bad" in caplog.text
+    assert "the router is broken" in caplog.text
+    assert transport.advance(uuid4()), "the broker is not to blame"
+
+
+def test_an_app_that_cannot_be_had_raises_nothing():
+    def none():
+        raise RuntimeError("no app")
+
+    assert CeleryTransport(Settings(), none).dispatch([one()], NOW) == 0
+
+
+def test_under_task_always_eager_nothing_is_published(new_app):
+    app = new_app(task_always_eager=True)
+    assert transport_on(app).dispatch([one()], NOW) == 0
+
+
+def test_nothing_to_publish_needs_no_broker(new_app):
+    assert transport_on(new_app(broker="redis://127.0.0.1:1")).dispatch([], NOW) == 0
+
+
+# -- brokers that fail ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def silent_port():
+    """A server that accepts every connection and never says a word."""
+    server = socket.create_server(("127.0.0.1", 0), backlog=64)
+    accepted = []
+
+    def accept():
+        while True:
+            try:
+                accepted.append(server.accept()[0])
+            except OSError:
+                return
+
+    threading.Thread(target=accept, daemon=True).start()
+    yield server.getsockname()[1]
+    server.close()
+    for connection in accepted:
+        connection.close()
+
+
+@pytest.fixture
+def closed_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+@pytest.mark.parametrize("scheme", ["redis", "amqp"])
+@pytest.mark.parametrize("count", [1, 50])
+def test_a_silent_broker_costs_publish_timeout_in_total_and_raises_nothing(new_app, silent_port, scheme, count):
+    app = new_app(
+        broker=f"{scheme}://127.0.0.1:{silent_port}//" if scheme == "amqp" else f"redis://127.0.0.1:{silent_port}/0"
+    )
+    transport = transport_on(app, publish_timeout=timedelta(seconds=1))
+    began = time.monotonic()
+    assert transport.dispatch([one()] * count, NOW) == 0
+    assert time.monotonic() - began < 1.3
+
+
+@pytest.mark.parametrize("scheme", ["redis", "amqp"])
+def test_a_closed_port_costs_next_to_nothing_and_raises_nothing(new_app, closed_port, scheme):
+    transport = transport_on(new_app(broker=f"{scheme}://127.0.0.1:{closed_port}"))
+    began = time.monotonic()
+    assert transport.dispatch([one()], NOW) == 0
+    assert time.monotonic() - began < 0.5
+
+
+def test_a_broker_that_failed_is_left_alone_for_a_while(new_app, silent_port, monkeypatch):
+    transport = transport_on(new_app(broker=f"redis://127.0.0.1:{silent_port}"), publish_timeout=timedelta(seconds=0.5))
+    transport.dispatch([one()], NOW)
+    began = time.monotonic()
+    for _ in range(100):
+        assert transport.advance(uuid4()) is False
+    assert time.monotonic() - began < 0.3
+    monkeypatch.setattr(transport, "_silent_until", 0.0)
+    began = time.monotonic()
+    transport.advance(uuid4())
+    assert time.monotonic() - began > 0.1, "it is tried again"
+
+
+def test_each_broker_of_a_list_is_tried_once_in_the_time_of_one(new_app, silent_port, closed_port):
+    app = new_app(
+        broker=f"redis://127.0.0.1:{closed_port};redis://127.0.0.1:{silent_port};redis://127.0.0.1:{closed_port}"
+    )
+    tried = []
+    transport = transport_on(app, publish_timeout=timedelta(seconds=0.8))
+    connection_for_write = app.connection_for_write
+
+    def watched(**options):
+        connection = connection_for_write(**options)
+        establish = connection._establish_connection
+        connection._establish_connection = lambda: (tried.append(connection.port), establish())[1]
+        return connection
+
+    app.connection_for_write = watched
+    began = time.monotonic()
+    assert transport.dispatch([one()], NOW) == 0
+    assert time.monotonic() - began < 1.1
+    assert tried == [closed_port, silent_port, closed_port]
+
+
+def test_an_outage_is_told_once_and_its_end_too(app, closed_port, new_app, caplog):
+    dead = new_app(broker=f"redis://127.0.0.1:{closed_port}")
+    current = [dead]
+    transport = CeleryTransport(Settings(), lambda: current[0])
+    for _ in range(5):
+        transport._silent_until = 0.0
+        transport.dispatch([one()], NOW)
+    assert caplog.text.count("the broker takes no messages") == 1
+    current[0] = app
+    transport._silent_until = 0.0
+    caplog.set_level("INFO")
+    assert transport.dispatch([one()], NOW) == 1
+    assert "takes messages again" in caplog.text
+
+
+def test_a_connection_that_went_stale_is_replaced_at_once(app, transport):
+    assert transport.dispatch([one()], NOW) == 1
+    (idle,) = transport._producers._idle_of(app)
+    calls = []
+
+    def broken(*args, **kwargs):
+        calls.append(1)
+        raise ConnectionResetError("gone while it was idle")
+
+    idle.publish = broken
+    assert transport.dispatch([one(), one()], NOW) == 2
+    assert calls == [1]
+    assert len(messages_in(app)) == 3
+
+
+def test_time_that_is_up_in_the_middle_leaves_the_rest_to_the_tick(app, monkeypatch):
+    transport = transport_on(app, publish_timeout=timedelta(seconds=0.2))
+    send = transport._send
+
+    def slow(*args):
+        time.sleep(0.08)
+        send(*args)
+
+    monkeypatch.setattr(transport, "_send", slow)
+    began = time.monotonic()
+    sent = transport.dispatch([one()] * 50, NOW)
+    assert 1 <= sent < 10
+    assert time.monotonic() - began < 1
+    assert len(messages_in(app)) == sent
+
+
+def test_producers_are_kept_for_the_next_time_and_not_taken_into_a_fork(app, transport):
+    transport.dispatch([one()], NOW)
+    (kept,) = transport._producers._idle_of(app)
+    transport.dispatch([one()], NOW)
+    assert list(transport._producers._idle_of(app)) == [kept]
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if not transport._producers._idle_of(app) else 1)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_threads_publish_at_the_same_time_each_on_a_producer_of_its_own(app, transport):
+    start = threading.Barrier(8)
+
+    def publish():
+        start.wait(10)
+        for _ in range(20):
+            transport.dispatch([one()], NOW)
+
+    threads = [threading.Thread(target=publish) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(messages_in(app)) == 160
+
+
+# -- what definitions ask ---------------------------------------------------------------------------------------------
+
+
+def test_the_signature_of_a_step_is_the_step_and_of_anything_else_nothing(app, transport, monkeypatch):
+    made = []
+    monkeypatch.setattr(type(priced), "__call__", lambda self, *args, **kwargs: made.append((self, args)) or "command")
+    assert transport.adapt(app.signature(priced.name, args=(7,))) == "command"
+    assert made[0][1] == (7,)
+    assert transport.adapt(app.signature(priced.name, args=(7,)).set(queue="vip", priority=1)) == "command"
+    assert (made[1][0].options.queue, made[1][0].options.priority) == ("vip", 1)
+    assert transport.adapt(app.signature("shop.unknown")) is None
+    assert transport.adapt(object()) is None
