@@ -33,6 +33,8 @@ class MomentField(models.DateTimeField):  # type: ignore[type-arg]
         """Aware UTC."""
         if not isinstance(value, datetime):
             return None
+        if value.tzinfo is timezone.utc:
+            return value
         if value.tzinfo is None:
             # Without USE_TZ, PostgreSQL answers in the time zone of the connection, the others with what was stored.
             value = value.replace(tzinfo=_zone(connection) if connection.vendor == "postgresql" else timezone.utc)

@@ -69,6 +69,13 @@ def turn(store: DjangoStore, instance_id: UUID, *entries: NewEntry, **changes: A
     return store.commit_turn(TurnCommit(**values))
 
 
+def committed(store: DjangoStore, instance_id: UUID, *entries: NewEntry, **changes: Any) -> Committed:
+    """Commit the next turn, which must succeed."""
+    done = turn(store, instance_id, *entries, **changes)
+    assert done is not None
+    return done
+
+
 def running(store: DjangoStore, *entries: NewEntry, **changes: Any) -> tuple[UUID, list[int]]:
     """An instance after its first turn, with these entries (one step, if none); its id and the ids of the rows."""
     instance_id = create(store, **changes).id

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from django_app.models import StepAttempt, StepResult, WorkerLease, WorkflowInstance
+from django_app.store import DjangoStore
 from durable_celery import faults
 from durable_celery.ports import AttemptRecord
 from tests.store.making import (
@@ -17,6 +20,7 @@ from tests.store.making import (
     change,
     claim,
     claimed,
+    committed,
     end,
     entry,
     lease,
@@ -27,7 +31,7 @@ from tests.store.making import (
 
 pytestmark = pytest.mark.django_db
 
-GATHER = {"position": "1", "kind": "gather", "name": "", "options": "", "look_at": None}
+GATHER: dict[str, Any] = {"position": "1", "kind": "gather", "name": "", "options": "", "look_at": None}
 
 
 def record(outcome="failed", attempt=1) -> AttemptRecord:
@@ -76,7 +80,7 @@ def test_o17_a_step_of_an_instance_that_does_not_run_is_not_claimed_and_no_attem
 def test_cleanup_scheduled_after_a_cancel_is_claimed(store):
     instance_id, _ = running(store)
     WorkflowInstance.objects.filter(pk=instance_id).update(cancel_requested_at=at(1.5))
-    (dispatch,) = turn(store, instance_id, entry("1~", kind="compensation"), state="COMPENSATING").dispatches
+    (dispatch,) = committed(store, instance_id, entry("1~", kind="compensation"), state="COMPENSATING").dispatches
     assert claim(store, dispatch.step_id) is not None
 
 
@@ -203,6 +207,7 @@ def test_a_heartbeat_keeps_its_details_for_the_next_attempt(store):
     assert (row.heartbeat_at, row.last_heartbeat, row.look_at) == (at(5), '"half"', at(14))
     end(store, step, "RETRYING", due_at=NOW)
     again = claim(store, step_id)
+    assert again is not None
     assert (again.last_heartbeat, again.step.heartbeat_at) == ('"half"', None)
     assert not store.heartbeat(step_id, step.token, '"late"', at(9), at(19)).current
     assert step_row(step_id).last_heartbeat == '"half"'
@@ -224,7 +229,7 @@ def test_a_heartbeat_learns_of_a_cancel_and_of_being_abandoned(store):
 # -- limits --------------------------------------------------------------------------------------------------------
 
 
-def limited(store, size=4, limit=2, options="", **changes):
+def limited(store: DjangoStore, size: int = 4, limit: int = 2, options: str = "", **changes: Any) -> Any:
     members = [
         entry(f"1.{n}", group="1", join="1", limited=True, state="SCHEDULED" if n < limit else "HELD",
               look_at=at(3) if n < limit else None, **changes)
@@ -272,7 +277,7 @@ def test_a_retry_of_a_member_lets_nobody_go(store):
 def test_members_that_end_at_one_moment_each_let_another_go(store):
     _, (_, *members) = limited(store, size=8, limit=4)
     steps = [claimed(store, pk) for pk in members[:4]]
-    results = at_once(*[lambda s=step: end(store, s) for step in steps])
+    results = at_once(*[partial(end, store, step) for step in steps])
     assert [r for r in results if isinstance(r, BaseException)] == []
     assert sorted(d.step_id for r in results for d in r.promoted) == members[4:]
 
@@ -293,7 +298,7 @@ def test_of_many_claims_at_one_moment_one_wins(store):
 def test_of_many_ends_at_one_moment_one_is_stored(store):
     _, (step_id,) = running(store)
     step = claimed(store, step_id)
-    results = at_once(*[lambda n=n: end(store, step, "SUCCEEDED", result=str(n)) for n in range(8)])
+    results = at_once(*[partial(end, store, step, "SUCCEEDED", result=str(n)) for n in range(8)])
     assert [r for r in results if isinstance(r, BaseException)] == []
     assert [str(n) for n, r in enumerate(results) if r.ok] == [step_row(step_id).result]
 
@@ -302,9 +307,7 @@ def test_of_many_ends_at_one_moment_one_is_stored(store):
 def test_a_claim_racing_its_withdrawal_is_claimed_and_abandoned_or_cancelled(store):
     for _ in range(5):
         instance_id, (step_id,) = running(store)
-        won, withdrawn = at_once(
-            lambda pk=step_id: claim(store, pk), lambda pk=instance_id, s=step_id: turn(store, pk, withdrawn=[s])
-        )
+        won, withdrawn = at_once(partial(claim, store, step_id), partial(turn, store, instance_id, withdrawn=[step_id]))
         assert withdrawn is not None
         assert not isinstance(won, BaseException)
         row = step_row(step_id)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
+from uuid import UUID
 
 import pytest
 from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
@@ -110,7 +112,7 @@ def test_o41_work_goes_on_beside_somebody_who_holds_the_lock_now_and_again(store
                 stop.wait(0.2)
             stop.wait(0.05)
 
-    def work(instance_id, step_id):
+    def work(instance_id: UUID, step_id: int) -> bool:
         for number in range(2, 6):
             step = claimed(store, step_id)
             assert end(store, step).ok
@@ -122,7 +124,7 @@ def test_o41_work_goes_on_beside_somebody_who_holds_the_lock_now_and_again(store
 
     def all_work():
         try:
-            return at_once(*[lambda i=i, s=s: work(i, s) for i, (s,) in made])
+            return at_once(*[partial(work, i, s) for i, (s,) in made])
         finally:
             stop.set()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from functools import partial
 
 import pytest
 from django.db import connection, transaction
@@ -18,6 +19,7 @@ from tests.store.making import (
     at_once,
     claim,
     claimed,
+    committed,
     create,
     end,
     entry,
@@ -43,7 +45,7 @@ def commit_of(instance_id, **changes) -> TurnCommit:
 
 def test_a_turn_writes_the_instance_and_gives_what_is_to_be_sent(store):
     instance_id = create(store).id
-    committed = turn(
+    done = committed(
         store, instance_id,
         entry("1", queue="vip", compensation='{"name":"undo"}', start_by_at=at(9), end_by_at=at(99)),
         entry("2", kind="timer", name="", due_at=at(60), look_at=at(60)),
@@ -51,7 +53,7 @@ def test_a_turn_writes_the_instance_and_gives_what_is_to_be_sent(store):
         waiting_for="step shop.charge", status_text="charging", attributes={"paid": False}, fingerprint="f" * 16,
         markers={"patch:Ä": "true"}, look_at=at(7),
     )  # fmt: skip
-    (dispatch,) = committed.dispatches
+    (dispatch,) = done.dispatches
     row = step_row(dispatch.step_id)
     assert (row.position, row.kind, row.queue, row.scheduled_at, row.look_at) == ("1", "step", "vip", at(1), at(3))
     assert (row.start_by_at, row.end_by_at, row.compensation) == (at(9), at(99), '{"name":"undo"}')
@@ -92,7 +94,9 @@ def test_a_sequential_step_costs_three_statements_whatever_the_history(store, co
         row = StepResult.objects.get(position=str(number - 1))
         commit = commit_of(instance_id, entries=[entry(str(number))], taken_entries={row.id: 0})
         with costs() as sent:
-            (dispatch,) = store.commit_turn(commit).dispatches
+            done = store.commit_turn(commit)
+            assert done is not None
+            (dispatch,) = done.dispatches
         assert len(sent) == 3
         heads = [re.sub(r"[`\"]", "", sql)[:45] for sql in sent]
         assert heads[0].startswith("UPDATE durable_celery_workflowinstance")
@@ -123,7 +127,7 @@ def test_what_a_turn_took_in_is_read_back_in_its_order(store):
     order = {ids[2]: 0, ids[0]: 1, ids[3]: 3, ids[1]: 4}
     turn(store, instance_id, taken_entries=order, taken_messages={message.id: 2})
     replayed = events(store.load(instance_id).journal, turn=3, now=at(99))
-    assert [(e.entry or e.message).id for e in replayed] == [ids[2], ids[0], message.id, ids[3], ids[1]]
+    assert [getattr(e.entry or e.message, "id", None) for e in replayed] == [ids[2], ids[0], message.id, ids[3], ids[1]]
     assert {(e.turn, e.at) for e in replayed} == {(2, at(2))}
     assert {step_row(pk).look_at for pk in ids} | {Message.objects.get().look_at} == {None}
 
@@ -163,12 +167,12 @@ def test_a_wait_that_a_message_answered_is_settled_without_being_taken(store):
 
 def test_a_row_that_ended_in_the_turn_that_asked_for_it_is_inserted_as_ended(store):
     instance_id = create(store).id
-    committed = turn(
+    done = committed(
         store, instance_id,
         entry("1", kind="signal", state="SUCCEEDED", result="1", finished_at=at(1), look_at=None),
         entry("2", state="CANCELLED", abandoned=True, finished_at=at(1), look_at=None),
     )  # fmt: skip
-    assert committed.dispatches == []
+    assert done.dispatches == []
     first, second = store.load(instance_id).journal.entries
     assert (first.state, first.result, first.finished_at) == ("SUCCEEDED", "1", at(1))
     assert (second.state, second.abandoned, second.finished_at) == ("CANCELLED", True, at(1))
@@ -223,7 +227,7 @@ def test_a_blocked_turn_appends_nothing_and_remembers_who_tried(store):
     instance_id, (step_id,) = running(store)
     before = StepResult.objects.values().get()
     for fingerprint in ("a" * 16, "b" * 16):
-        assert turn(
+        assert committed(
             store, instance_id, entry("2"), state="BLOCKED", fingerprint=fingerprint, failure="{}",
             waiting_for="blocked: ValueError", withdrawn=[step_id], markers={"m": "1"},
         ).dispatches == ()  # fmt: skip
@@ -423,8 +427,8 @@ def test_a_signal_racing_the_close_is_kept_or_its_sender_told(store):
     for _ in range(5):
         instance_id, _ = running(store)
         results = at_once(
-            lambda pk=instance_id: turn(store, pk, state="COMPLETED", closes=True),
-            *[lambda pk=instance_id: store.send(pk, SIGNAL, NOW) for _ in range(3)],
+            partial(turn, store, instance_id, state="COMPLETED", closes=True),
+            *[partial(store.send, instance_id, SIGNAL, NOW) for _ in range(3)],
         )
         closed, sent = results[0], results[1:]
         told = [r for r in sent if isinstance(r, BaseException)]
