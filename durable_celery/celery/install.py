@@ -11,7 +11,7 @@ from typing import Any
 from celery import signals
 
 from durable_celery import sweeps
-from durable_celery.celery import tasks
+from durable_celery.celery import filesystem, tasks
 from durable_celery.celery import worker as workers
 from durable_celery.celery.beat import on_beat_init
 from durable_celery.celery.quiet import hush_the_tick
@@ -28,6 +28,7 @@ def install() -> None:
         (signals.task_unknown, on_task_unknown),
     ):
         signal.connect(receiver, weak=False, dispatch_uid=f"durable_celery.{receiver.__name__}")
+    filesystem.mend()
     tasks.register()
 
 
