@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 def watch() -> None:
     """Look at every start of a worker in this process; again does nothing."""
-    worker_init.connect(_on_worker_init, weak=False, dispatch_uid="durable_celery.readiness")
+    worker_init.connect(report, weak=False, dispatch_uid="durable_celery.readiness")
 
 
 def missing_migrations() -> list[str]:
@@ -32,14 +32,17 @@ def what_to_do() -> str:
     return "manage.py migrate" + ("" if alias == "default" else f" --database {alias}")
 
 
-def _on_worker_init(**_: Any) -> None:
+def report(**_: Any) -> None:
+    """Say in the log what is missing; a worker goes on with its other tasks, and with workflows once it is there."""
     try:
         missing = missing_migrations()
     except DatabaseError as error:
         logger.warning("the database %r does not answer (%s); workflows go on when it does", engine_alias(), error)
         return
     finally:
-        connections[engine_alias()].close()
+        # The pool forks next: no child may inherit a connection.
+        if not connections[engine_alias()].in_atomic_block:
+            connections[engine_alias()].close()
     if missing:
         logger.critical(
             "This worker cannot run workflows yet: migrations of durable_celery are not applied to database %r: %s. "

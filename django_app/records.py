@@ -10,13 +10,12 @@ from django_app.disclosure import Disclosure
 from django_app.models import StepResult, WorkflowInstance
 from django_app.values import Scrubber, call_data, scrubber, value_data
 from durable_celery.core import journal
-from durable_celery.core import transitions as t
 from durable_celery.core.failure import Failure
 
 BIG = ("args", "result", "failure", "attributes", "memo", "context", "blocked_by")
 
 
-def summary(instance: WorkflowInstance) -> dict[str, Any]:
+def summary(instance: WorkflowInstance, waiting_for: str) -> dict[str, Any]:
     """One line of a list: what costs no big text."""
     return {
         "id": str(instance.chain_id),
@@ -25,7 +24,7 @@ def summary(instance: WorkflowInstance) -> dict[str, Any]:
         "version": instance.version,
         "key": instance.key,
         "state": looks.state_of(instance),
-        "waiting_for": instance.waiting_for if instance.state in t.OPEN_STATES else "",
+        "waiting_for": waiting_for,
         "status": instance.status_text,
         "created_at": instance.created_at,
         "started_at": instance.started_at,
@@ -33,15 +32,13 @@ def summary(instance: WorkflowInstance) -> dict[str, Any]:
     }
 
 
-def whole(instance: WorkflowInstance) -> dict[str, Any]:
+def whole(instance: WorkflowInstance, waiting_for: str) -> dict[str, Any]:
     """Everything about an instance but its journal."""
     of = disclosure.of_workflow(instance.name, instance.version)
     scrub = scrubber([(instance.args, of)] if instance.args else [])
-    given = summary(instance)
     return {
-        **given,
-        "waiting_for": scrub(given["waiting_for"]),
-        "status": scrub(given["status"]),
+        **summary(instance, scrub(waiting_for)),
+        "status": scrub(instance.status_text),
         "args": call_data(instance.args, of) if instance.args else {},
         "result": value_data(instance.result, of) if instance.result is not None else None,
         "error": failure(instance.failure, scrub),

@@ -9,36 +9,34 @@ from django.contrib import admin
 from django.contrib.admin.options import ShowFacets
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
-from django.db.models import Count, Max, Q, QuerySet
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import path
 from django.utils.html import format_html
 from django.utils.text import Truncator
 
-from django_app import looks, search
+from django_app import looks, search, waiting
 from django_app.admin import pages
 from django_app.admin.filters import StateFilter, WorkflowFilter
 from django_app.admin.paginator import CappedPaginator
 from django_app.admin.parts import badge_of
 from django_app.models import StepResult, WorkflowInstance
 from django_app.records import BIG
-from durable_celery.core import journal
-from durable_celery.core import transitions as t
 
 STYLE = {"all": ["durable_celery/admin.css"]}
 SHOWN_WAITING = 200  # characters in a cell of the list
 
 
 class InstanceList(ChangeList):
-    """The list, with the open steps of its rows read in one query."""
+    """The list, with what its rows wait for read in one query."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
         rows = list(self.result_list)
-        open_steps = _open_steps(rows)
+        waits = waiting.words(rows, now=datetime.now(timezone.utc), errors=False)
         for row in rows:
-            row.open_steps = open_steps.get(row.pk, "")
+            row.waits = waits[row.pk]
         self.result_list = rows
 
 
@@ -72,11 +70,8 @@ class WorkflowInstanceAdmin(admin.ModelAdmin):
 
     @admin.display(description="waiting for")
     def shown_waiting(self, instance: WorkflowInstance) -> str:
-        if instance.state not in t.OPEN_STATES:
-            return ""
-        text = Truncator(instance.waiting_for).chars(SHOWN_WAITING)
-        steps = getattr(instance, "open_steps", "")
-        return format_html('<div class="durable-waits">{}</div><div class="durable-quiet">{}</div>', text, steps)
+        text = Truncator(getattr(instance, "waits", "")).chars(SHOWN_WAITING)
+        return format_html('<span class="durable-waits">{}</span>', text) if text else ""
 
     @admin.display(description="created", ordering="created_at")
     def shown_created(self, instance: WorkflowInstance) -> str:
@@ -158,32 +153,3 @@ class WorkflowInstanceAdmin(admin.ModelAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
-
-
-def _open_steps(rows: list[Any]) -> dict[Any, str]:
-    """For each instance in words how many steps run and how many are tried again."""
-    found = (
-        StepResult.objects.filter(
-            instance_id__in=[row.pk for row in rows if row.state in t.OPEN_STATES],
-            kind__in=(journal.STEP, journal.COMPENSATION),
-            taken_turn__isnull=True,
-            state__in=t.STEP_OPEN,
-        )
-        .order_by()
-        .values("instance_id")
-        .annotate(
-            running=Count("id", filter=Q(state=t.RUNNING)),
-            retrying=Count("id", filter=Q(state=t.RETRYING)),
-            queued=Count("id", filter=Q(state__in=(t.SCHEDULED, t.HELD))),
-            outside=Count("id", filter=Q(state=t.EXTERNAL)),
-            attempt=Max("attempt", filter=Q(state__in=(t.RUNNING, t.RETRYING))),
-        )
-    )
-    return {row["instance_id"]: _in_words(row) for row in found}
-
-
-def _in_words(counts: dict[str, Any]) -> str:
-    told = [f"{counts[what]} {what}" for what in ("running", "retrying", "queued", "outside") if counts[what]]
-    if (counts["attempt"] or 0) > 1:
-        told.append(f"attempt {counts['attempt']}")
-    return ", ".join(told)

@@ -12,7 +12,7 @@ from django.contrib.admin import AdminSite
 from django.core.paginator import Page, Paginator
 from django.urls import NoReverseMatch, reverse
 
-from django_app import disclosure, looks
+from django_app import disclosure, looks, waiting
 from django_app.admin import reading
 from django_app.admin.parts import (
     Badge,
@@ -111,7 +111,7 @@ def instance_page(instance: WorkflowInstance, site: AdminSite, *, number: Any, n
         name=instance.name,
         key=instance.key or "",
         badge=badge_of(instance),
-        waiting_for=context.scrub(instance.waiting_for) if is_open else "",
+        waiting_for=context.scrub(waiting.words([instance], now=now, errors=True)[instance.pk]),
         status_text=context.scrub(instance.status_text),
         facts=_instance_facts(instance, site, context, now),
         failure=failure_shown(instance.failure, context),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from datetime import datetime, timezone
 from typing import Any
 
 from django.db.models import QuerySet
 
-from django_app import looks, records, search
+from django_app import looks, records, search, waiting
 from django_app.models import WorkflowInstance
 from django_app.verbs.console import Console, WrongUsage
 from durable_celery.core import transitions as t
@@ -25,8 +26,9 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Any, console: Console) -> int:
-    rows = _chosen(options).order_by("-created_at").defer(*records.BIG)
-    found = [records.summary(instance) for instance in rows[: options.limit]]
+    rows = list(_chosen(options).order_by("-created_at").defer(*records.BIG)[: options.limit])
+    waits = waiting.words(rows, now=datetime.now(timezone.utc), errors=False)
+    found = [records.summary(instance, waits[instance.pk]) for instance in rows]
     if options.json:
         console.document(found)
     elif not found:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from datetime import datetime, timezone
 from typing import Any
 
-from django_app import records
+from django_app import records, waiting
 from django_app.looks import moment
 from django_app.verbs.console import Console
 from django_app.verbs.target import add_target, target
@@ -18,7 +19,9 @@ def arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Any, console: Console) -> int:
-    record = records.whole(target(options))
+    instance = target(options)
+    waits = waiting.words([instance], now=datetime.now(timezone.utc), errors=True)
+    record = records.whole(instance, waits[instance.pk])
     if options.json:
         console.document(record)
         return 0

@@ -74,7 +74,7 @@ def test_celery_settings_without_an_app_are_a_warning_that_says_where_to_make_on
     assert "from .celery import app" in str(found[0].hint)
 
 
-# -- a project as django-admin makes it --------------------------------------------------------------------------------
+# -- a project as django-admin makes it -------------------------------------------------------------------------------
 
 
 def startproject(folder: Path, *files: tuple[str, str]) -> None:

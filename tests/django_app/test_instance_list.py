@@ -12,8 +12,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
+from django_app import waiting
 from django_app.admin import paginator
-from tests.django_app.rows import at, new_instance, new_step
+from tests.django_app.rows import at, failed, new_instance, new_step
 
 pytestmark = pytest.mark.django_db
 
@@ -70,12 +71,17 @@ def test_filters_by_state_and_workflow(admin_client: Any, query: str, expected: 
     assert rows_of(page(admin_client, query)) == expected
 
 
-def test_open_steps_are_told_with_their_attempt(admin_client: Any) -> None:
-    instance = new_instance(key="a")
-    new_step(instance, "1", state="RETRYING", attempt=3, due_at=at(60))
-    new_step(instance, "2", state="SCHEDULED", attempt=0)
+def test_what_is_waited_for_is_what_the_rows_say_now(admin_client: Any) -> None:
+    instance = new_instance(key="a", waiting_for="what the last turn said")
+    secret = failed(ValueError("SECRET-1"))
+    new_step(instance, "1", state="RETRYING", attempt=3, due_at=at(60), failure=secret, scheduled_at=at(0))
+    for number in range(7):
+        new_step(instance, f"2.{number}", state="SCHEDULED", attempt=0)
     new_step(instance, "3", state="SUCCEEDED", taken_turn=1)
-    assert "1 retrying, 1 queued, attempt 3" in page(admin_client).content.decode()
+    text = page(admin_client).content.decode()
+    assert "step shop.charge at 1, attempt 3 of 5 is over, the next at 2026-11-29 12:01:00 UTC; step" in text
+    assert "SECRET-1" not in text
+    assert waiting.words([instance], now=at(0), errors=False)[instance.pk].endswith("; and 3 more")
 
 
 def test_search_finds_an_id_and_the_beginning_of_a_key(admin_client: Any) -> None:

@@ -1,0 +1,55 @@
+"""What instances wait for, as the rows say it now: for a whole list in one query."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Count, F, Window
+from django.db.models.functions import RowNumber
+
+from django_app.models import StepResult, WorkflowInstance
+from django_app.store.rows import STEP_FIELDS, open_step
+from durable_celery.core import journal
+from durable_celery.core import transitions as t
+from durable_celery.engine.outlook import SHOWN, waiting_for
+from durable_celery.ports import OpenStep
+
+LEAVES = tuple(state for state in t.STEP_OPEN if state != t.HELD)
+WITHOUT_ERROR = tuple(name for name in STEP_FIELDS if name != "failure")
+
+
+def words(instances: Sequence[WorkflowInstance], *, now: datetime, errors: bool) -> dict[UUID, str]:
+    """``handle.waiting_for`` of each. With ``errors`` the last error of a retry is told, which a list leaves out."""
+    fields = STEP_FIELDS if errors else WITHOUT_ERROR
+    steps: dict[UUID, list[OpenStep]] = defaultdict(list)
+    totals: dict[UUID, int] = {}
+    for *values, total in _leaves([row.pk for row in instances if row.state in t.OPEN_STATES], fields):
+        step = open_step(tuple(values) if errors else (*values, None))
+        steps[step.instance_id].append(step)
+        totals[step.instance_id] = total
+    return {row.pk: _words(row, steps[row.pk], totals.get(row.pk, 0), now) for row in instances}
+
+
+def _leaves(ids: Iterable[UUID], fields: Sequence[str]) -> Any:
+    """The first few open rows of each instance, with how many it has."""
+    rows = StepResult.objects.filter(instance_id__in=list(ids), state__in=LEAVES, taken_turn__isnull=True)
+    return (
+        rows.exclude(kind=journal.GATHER)
+        .annotate(
+            number=Window(RowNumber(), partition_by=F("instance_id"), order_by=F("id").asc()),
+            total=Window(Count("id"), partition_by=F("instance_id")),
+        )
+        .filter(number__lte=SHOWN)
+        .order_by("instance_id", "id")
+        .values_list(*fields, "total")
+    )
+
+
+def _words(instance: Any, steps: Sequence[OpenStep], total: int, now: datetime) -> str:
+    text = waiting_for(instance, steps, now)
+    more = total > len(steps) and text != instance.waiting_for
+    return f"{text}; and {total - len(steps)} more" if more else text

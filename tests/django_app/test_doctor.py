@@ -1,0 +1,193 @@
+"""The doctor, its verb and the health page."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from io import StringIO
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
+from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
+
+from django_app import doctor, readiness
+from django_app.models import EngineHeartbeat, WorkerLease
+from tests.django_app.rows import new_instance, new_step
+
+pytestmark = pytest.mark.django_db
+
+NOW = datetime(2026, 11, 29, 12, 0, tzinfo=timezone.utc)
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def healthy() -> WorkerLease:
+    """A worker with a live lease, which ticks."""
+    EngineHeartbeat.objects.update_or_create(pk=1, defaults={"last_tick_at": NOW, "healthy_since": NOW})
+    lease: WorkerLease = WorkerLease.objects.create(id=uuid4(), node="a", pid=1, start_ticks=1, expires_at=NOW + HOUR)
+    return lease
+
+
+def found(**options: Any) -> dict[str, doctor.Finding]:
+    findings = doctor.findings(now=NOW, **options)
+    by_id = {finding.id: finding for finding in findings}
+    assert len(by_id) == len(findings) or "unclaimed" in by_id
+    return by_id
+
+
+def test_a_healthy_engine_has_no_findings(healthy: Any) -> None:
+    busy = new_instance(state="RUNNING")
+    new_step(busy, "1", state="RUNNING", lease_id=healthy.pk, started_at=NOW)
+    new_step(busy, "2", state="SCHEDULED", scheduled_at=NOW, attempt=0, look_at=NOW + HOUR)
+    new_step(busy, "3", kind="timer", name="", state="SCHEDULED", scheduled_at=NOW - HOUR, look_at=NOW + HOUR)
+    new_instance(state="COMPLETED", expected_at=NOW - HOUR)
+    assert found() == {}
+
+
+def test_no_tick_and_no_worker_are_found() -> None:
+    assert set(found()) == {"tick", "workers"}
+    assert "celery -A proj worker" in found()["workers"].do
+
+
+def test_a_tick_that_stopped_is_found_after_the_patience(healthy: Any) -> None:
+    EngineHeartbeat.objects.update(last_tick_at=NOW - timedelta(seconds=61))
+    assert set(found()) == {"tick"}
+    assert found(patience=timedelta(seconds=90)) == {}
+
+
+def test_blocked_and_stuck_instances_are_found_by_name(healthy: Any) -> None:
+    blocked = new_instance(state="BLOCKED", name="shop.buy", waiting_for="TypeError")
+    stuck = new_instance(expected_at=NOW - HOUR, name="shop.sell")
+    findings = found()
+    assert set(findings) == {"blocked", "stuck"}
+    assert findings["blocked"].examples == [str(blocked.pk)]
+    assert "1 instance is blocked, of shop.buy" in findings["blocked"].text
+    assert findings["stuck"].examples == [str(stuck.pk)]
+
+
+def test_steps_no_worker_takes_are_found_by_queue(healthy: Any) -> None:
+    instance = new_instance()
+    for number in range(3):
+        new_step(instance, f"{number}", state="SCHEDULED", attempt=0, scheduled_at=NOW - HOUR, queue="vip")
+    findings = doctor.findings(now=NOW)
+    assert [(f.id, f.count) for f in findings] == [("unclaimed", 3)]
+    assert "queue 'vip'" in findings[0].text
+
+
+@pytest.mark.parametrize("fields", [{"paused_at": NOW}, {"state": "TERMINATED"}])
+def test_steps_of_paused_and_closed_instances_are_in_order(healthy: Any, fields: dict[str, Any]) -> None:
+    instance = new_instance(**fields)
+    new_step(instance, "1", state="SCHEDULED", attempt=0, scheduled_at=NOW - HOUR, look_at=NOW - HOUR)
+    assert found() == {}
+
+
+def test_rows_the_ticks_do_not_reach_are_found(healthy: Any) -> None:
+    new_step(new_instance(), "1", kind="timer", name="", state="SCHEDULED", look_at=NOW - HOUR, scheduled_at=NOW - HOUR)
+    assert set(found()) == {"overdue"}
+
+
+def test_an_outcome_no_turn_took_in_is_found(healthy: Any) -> None:
+    instance = new_instance()
+    new_step(instance, "1", state="SUCCEEDED", finished_at=NOW - HOUR)
+    new_step(instance, "2", state="SUCCEEDED", finished_at=NOW - HOUR, taken_turn=1)
+    new_step(instance, "3.0", state="SUCCEEDED", finished_at=NOW - HOUR, join="3")
+    assert set(found()) == {"outcomes"}
+    assert found()["outcomes"].examples == [str(instance.pk)]
+
+
+def test_a_step_on_a_lease_that_ran_out_is_found(healthy: Any) -> None:
+    gone = WorkerLease.objects.create(id=uuid4(), node="b", pid=2, start_ticks=2, expires_at=NOW - HOUR)
+    new_step(new_instance(), "1", state="RUNNING", lease_id=gone.pk, started_at=NOW - HOUR)
+    assert set(found()) == {"lost"}
+
+
+def test_wrong_settings_are_found(healthy: Any) -> None:
+    with override_settings(DURABLE_CELERY={"LAESE": 5}):
+        assert "did you mean 'LEASE'" in found()["durable_celery.E001"].text
+
+
+def test_a_missing_migration_ends_the_examination_with_the_command_to_run(healthy: Any) -> None:
+    MigrationRecorder(connection).record_unapplied("durable_celery", "0001_initial")
+    findings = found()
+    assert set(findings) == {"migrations"}
+    assert "0001_initial" in findings["migrations"].text
+    assert findings["migrations"].do == "manage.py migrate"
+
+
+def test_a_worker_that_starts_without_our_migrations_says_what_to_run(caplog: pytest.LogCaptureFixture) -> None:
+    MigrationRecorder(connection).record_unapplied("durable_celery", "0001_initial")
+    readiness.report()
+    assert "0001_initial" in caplog.text
+    assert "Run manage.py migrate" in caplog.text
+    assert caplog.records[-1].levelname == "CRITICAL"
+
+
+def test_a_worker_that_starts_on_a_migrated_database_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    readiness.report()
+    assert caplog.records == []
+
+
+def test_the_number_of_queries_does_not_grow_with_rows(healthy: Any) -> None:
+    def count() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            doctor.findings(now=NOW)
+        return len(queries)
+
+    def some() -> None:
+        for fields in ({"state": "BLOCKED"}, {"expected_at": NOW - HOUR}):
+            new_step(new_instance(**fields), "1", state="SCHEDULED", attempt=0, scheduled_at=NOW - HOUR, look_at=NOW)
+
+    some()
+    few = count()
+    for _ in range(20):
+        some()
+    assert count() == few
+
+
+# -- the verb and the page ---------------------------------------------------------------------------------------------
+
+
+def verb(*args: str) -> tuple[int, str]:
+    out = StringIO()
+    try:
+        call_command("durable", "doctor", *args, stdout=out, stderr=StringIO())
+    except SystemExit as stop:
+        return int(stop.code or 0), out.getvalue()
+    return 0, out.getvalue()
+
+
+def test_the_verb_exits_with_1_and_tells_what_to_do_if_something_is_wrong() -> None:
+    code, out = verb()
+    assert code == 1
+    assert "workers: no worker holds a live lease" in out
+    assert "-> start a worker" in out
+    code, out = verb("--json")
+    assert code == 1
+    told = json.loads(out)
+    assert told["ok"] is False
+    assert {"id", "text", "do", "count", "examples"} <= set(told["findings"][0])
+
+
+def test_the_verb_exits_with_0_if_all_is_well(healthy: WorkerLease) -> None:
+    now = datetime.now(timezone.utc)
+    EngineHeartbeat.objects.update(last_tick_at=now)
+    WorkerLease.objects.update(expires_at=now + HOUR)
+    assert verb() == (0, "fine\n")
+    assert json.loads(verb("--json")[1]) == {"ok": True, "findings": []}
+
+
+def test_a_patience_that_is_none_is_wrong_usage() -> None:
+    assert verb("--patience", "-1")[0] == 2
+
+
+def test_the_health_page_names_findings_and_nothing_else(client: Any) -> None:
+    new_instance(state="BLOCKED", key="secret-key", name="shop.secret")
+    with override_settings(ROOT_URLCONF="durable_celery.urls"):
+        response = client.get("/health/")
+    assert response.status_code == 503
+    assert response.json() == {"ok": False, "findings": ["blocked", "tick", "workers"]}
