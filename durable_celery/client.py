@@ -319,12 +319,12 @@ def _entry(row: Mapping[str, Any]) -> HistoryEntry:
         state=row["state"],
         args=_shown(calls.decode_call, row["args"]) if row["args"] else ((), {}),
         result=None if row["result"] is None else _shown(codec.decode, row["result"]),
-        error=Failure.from_text(row["failure"]) if row["failure"] else None,
-        attempts=row["attempt"],
+        error=Failure.from_text(row["error"]) if row["error"] else None,
+        attempts=row["attempts"],
         scheduled_at=row["scheduled_at"],
         started_at=row["started_at"],
         finished_at=row["finished_at"],
-        turn=row["taken_turn"],
+        turn=row["turn"],
     )
 
 

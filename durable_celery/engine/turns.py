@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -143,10 +143,10 @@ def _commit_of(
     loaded: Loaded, decision: Decision, definition: WorkflowDefinition[Any, Any], now: datetime
 ) -> TurnCommit:
     instance, rows = loaded.instance, loaded.journal.entries
-    common: dict[str, Any] = dict(
-        instance_id=instance.id, revision=instance.revision, now=now, fingerprint=definition.fingerprint,
-        last_message=max((m.id for m in loaded.journal.messages), default=0),
-    )  # fmt: skip
+    common: dict[str, Any] = {
+        "instance_id": instance.id, "revision": instance.revision, "now": now, "fingerprint": definition.fingerprint,
+        **_seen(loaded, decision.taken_messages),
+    }  # fmt: skip
     if decision.state == transitions.BLOCKED:
         return TurnCommit(
             **common, turn=instance.turn, state=transitions.BLOCKED,
@@ -191,6 +191,13 @@ def _commit_of(
         closes=ended,
         look_at=None if state in transitions.FINAL_STATES else instance.deadline_at,
     )
+
+
+def _seen(loaded: Loaded, taken: Mapping[int, int]) -> dict[str, Any]:
+    """Which messages this turn knew of; a close that finds another one is no close."""
+    messages = loaded.journal.messages
+    left = tuple(m.id for m in messages if m.taken_turn is None and m.id not in taken)
+    return {"last_message": max((m.id for m in messages), default=0), "left_messages": left}
 
 
 def _settled(entry_id: int, closing: Closing) -> Settled:
@@ -255,7 +262,7 @@ def _compensating(loaded: Loaded, now: datetime) -> TurnCommit | None:
         entries=entries,
         taken_entries={row: order for order, row in enumerate(plan.taken)},
         closes=plan.done,
-        last_message=max((m.id for m in loaded.journal.messages), default=0),
+        **_seen(loaded, {}),
         look_at=None if plan.done else look_at,
     )
 

@@ -20,9 +20,7 @@ from durable_celery.ports import OpenStep, StepChange
 OUTCOME_GRACE = timedelta(seconds=2)  # how long an outcome may lie before the sweep asks for a turn
 RESEND_GRACE = timedelta(seconds=3)  # how long a dispatched row may lie unclaimed before it is sent again
 PATIENCE_CAP = timedelta(minutes=5)
-KILL_GRACE = timedelta(
-    seconds=5
-)  # prefork: the body is stopped by signal, 3 s later its process; then the row is fenced
+KILL_GRACE = timedelta(seconds=5)  # prefork: the body is stopped by signal, 3 s later its process; then comes the fence
 EARLIER = 20
 
 
@@ -55,7 +53,7 @@ def after_success(step: OpenStep, result: str, now: datetime) -> StepChange:
 def after_failure(
     step: OpenStep, failure: Failure, now: datetime, draw: float, *, unknown_end: bool = False, fatal: bool = False
 ) -> StepChange:
-    """The attempt ended in an error or time-out: another attempt, or the step's end. ``fatal``: whatever the policy says.
+    """The attempt ended in an error or time-out: another attempt, or (``fatal``: in any case) the step's end.
 
     No wait follows the last attempt, nor one that could not end before ``schedule_to_close_timeout``.
     """
@@ -72,7 +70,9 @@ def after_failure(
 
 
 def after_later(step: OpenStep, delay: timedelta, now: datetime) -> StepChange:
-    """The body raised RetryLater: again then, nothing counted."""
+    """The body raised RetryLater: again then, nothing counted. Nobody waits for an abandoned one: that is its end."""
+    if step.state == t.ABANDONED:
+        return _end(step, t.CANCELLED, now, failure=_before(step))
     if step.end_by_at is not None and now + delay >= step.end_by_at:
         text = f"RetryLater({delay.total_seconds():g}) goes beyond schedule_to_close_timeout"
         return _end(step, t.FAILED, now, failure=_with_earlier(step, timed_out(text)))
@@ -80,7 +80,12 @@ def after_later(step: OpenStep, delay: timedelta, now: datetime) -> StepChange:
 
 
 def after_external(step: OpenStep, now: datetime) -> StepChange:
-    """The body raised CompleteLater: open, no process attached; the token stays valid."""
+    """The body raised CompleteLater: open, no process attached; the token stays valid.
+
+    Nobody waits for an abandoned one: it ends here, and what the outside does to it is not known.
+    """
+    if step.state == t.ABANDONED:
+        return _end(replace(step, unknown_end=True), t.CANCELLED, now, failure=_before(step))
     terms = terms_of(step.options)
     look_at = _earliest(step.end_by_at, _plus(now, terms.heartbeat))
     return replace(_same(step), state=t.EXTERNAL, lease_id=None, pid=None, close_at=None, look_at=look_at)
@@ -89,7 +94,7 @@ def after_external(step: OpenStep, now: datetime) -> StepChange:
 def after_loss(
     step: OpenStep, now: datetime, why: str, *, proven: bool, max_deaths: int, max_expiries: int
 ) -> StepChange:
-    """The process that ran the step is gone (``proven``), or its lease ran out. Counted apart from failures, with caps of their own."""
+    """The process that ran the step is gone (``proven``), or its lease ran out. Each has a count and a cap of its own."""
     terms = terms_of(step.options)
     if proven and step.started_at is not None and terms.start_to_close is not None:
         if now >= step.started_at + timedelta(seconds=terms.start_to_close):
@@ -101,6 +106,8 @@ def after_loss(
     if terms.on_lost == "fail" or over or step.state == t.ABANDONED:
         cap = f", {deaths} deaths and {expiries} expired leases so far" if over else ""
         return _end(counted, t.FAILED, now, failure=_with_earlier(step, lost(f"{why}{cap}")))
+    if step.end_by_at is not None and step.end_by_at <= now:
+        return _over(counted, _too_late(step), now)
     return _again(counted, now, _with_earlier(step, lost(why)), terms)
 
 
@@ -127,28 +134,24 @@ def judge(step: OpenStep, now: datetime, draw: float) -> Verdict:
     """The verdict over a row at ``now``."""
     if step.kind in (TIMER, SIGNAL) or step.state in t.STEP_FINAL:
         return Verdict(advance=True, look_at=now + patience(step.resends), resends=step.resends + 1)
+    if step.state == t.HELD:
+        return Verdict()  # its clocks start when it is let go
     if step.end_by_at is not None and step.end_by_at <= now:
-        text = f"not finished within schedule_to_close_timeout, {step.attempt} attempts"
         ran = step.state in t.CLAIMED
-        return Verdict(change=_over(step, timed_out(text), now, unknown_end=ran), outcome="timed out" if ran else "")
-    if step.state in t.CLAIMABLE:
-        return _judge_waiting(step, now)
-    if step.state in t.CLAIMED:
-        return _judge_running(step, now, draw)
-    return Verdict(look_at=step.end_by_at)
+        return Verdict(change=_over(step, _too_late(step), now, unknown_end=ran), outcome="timed out" if ran else "")
+    return _judge_waiting(step, now) if step.state in t.CLAIMABLE else _judge_running(step, now, draw)
 
 
 def patience(resends: int) -> timedelta:
     """How long to wait for an answer before asking again; doubles, so that a backlog is not multiplied."""
-    return min(RESEND_GRACE * (2 ** min(resends, 10)), PATIENCE_CAP)
+    doubled: timedelta = RESEND_GRACE * 2 ** min(resends, 10)
+    return min(doubled, PATIENCE_CAP)
 
 
 def _judge_waiting(step: OpenStep, now: datetime) -> Verdict:
     if step.start_by_at is not None and step.start_by_at <= now:
-        limit = terms_of(step.options).schedule_to_start
-        return Verdict(
-            change=_over(step, timed_out(f"not started within schedule_to_start_timeout of {limit:g} s"), now)
-        )
+        text = f"not started within schedule_to_start_timeout of {terms_of(step.options).schedule_to_start or 0:g} s"
+        return Verdict(change=_over(step, timed_out(text), now))
     if step.due_at is not None and step.due_at > now:
         return Verdict(look_at=step.due_at)
     look_at = _earliest(now + patience(step.resends), step.start_by_at, step.end_by_at)
@@ -160,7 +163,9 @@ def _judge_running(step: OpenStep, now: datetime, draw: float) -> Verdict:
     if step.close_at is not None and step.close_at <= now:
         failure = _too_long(terms.start_to_close or 0)
         return Verdict(change=after_failure(step, failure, now, draw, unknown_end=True), outcome="timed out")
-    silent_at = _plus(step.heartbeat_at or step.started_at, terms.heartbeat)
+    # A heartbeat of an earlier attempt says nothing about this one.
+    alive_at = max((x for x in (step.heartbeat_at, step.started_at) if x is not None), default=None)
+    silent_at = _plus(alive_at, terms.heartbeat)
     if silent_at is not None and silent_at <= now:
         failure = timed_out(f"no heartbeat for heartbeat_timeout of {terms.heartbeat:g} s")
         return Verdict(change=after_failure(step, failure, now, draw, unknown_end=True), outcome="timed out")
@@ -202,11 +207,18 @@ def _again(step: OpenStep, due_at: datetime, failure: Failure | None, terms: Ter
     )  # fmt: skip
 
 
+def _before(step: OpenStep) -> Failure | None:
+    return Failure.from_text(step.failure) if step.failure else None
+
+
 def _with_earlier(step: OpenStep, failure: Failure) -> Failure:
-    if not step.failure:
-        return failure
-    before = Failure.from_text(step.failure)
-    return replace(failure, earlier=(*before.earlier, before.brief)[-EARLIER:])
+    before = _before(step)
+    return failure if before is None else replace(failure, earlier=(*before.earlier, before.brief)[-EARLIER:])
+
+
+def _too_late(step: OpenStep) -> Failure:
+    attempts = "1 attempt" if step.attempt == 1 else f"{step.attempt} attempts"
+    return timed_out(f"not finished within schedule_to_close_timeout, {attempts}")
 
 
 def _too_long(limit: float) -> Failure:
