@@ -42,10 +42,10 @@ def settings_in_force() -> Settings:
 
 def assembled(settings: Settings) -> runtime.Runtime:
     """The store, transport and clock these settings ask for; builds them and touches neither database nor broker."""
-    from django_app.store import DjangoStore
+    from django_app.announcing import AnnouncingStore
     from durable_celery.celery.transport import CeleryTransport
 
-    store = DjangoStore(settings.database)
+    store = AnnouncingStore(settings.database)
     return runtime.Runtime(
         store=store, transport=CeleryTransport(settings), settings=settings, clock=runtime.Clock(store)
     )

@@ -1,0 +1,67 @@
+"""The store that also sends Django's signals. It costs a query only where somebody listens."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from django.dispatch import Signal
+
+from django_app import signals
+from django_app.models import WorkflowInstance
+from django_app.store import DjangoStore
+from durable_celery.core import transitions as t
+from durable_celery.core.failure import Failure
+from durable_celery.ports import AttemptRecord, Changed, Committed, OpenStep, StepChange, TurnCommit
+
+ENDS = tuple(state for state in t.FINAL_STATES if state != t.CONTINUED)  # a continued run is not the end of its chain
+
+
+class AnnouncingStore(DjangoStore):
+    """Each signal goes out after the commit of what it tells, by ``send_robust``: a receiver that raises is logged."""
+
+    def commit_turn(self, commit: TurnCommit) -> Committed | None:
+        """Apply a turn; tell of a start, an end, a block."""
+        committed = super().commit_turn(commit)
+        if committed is not None:
+            if commit.turn == 1 and commit.state != t.BLOCKED:
+                self._announce(signals.workflow_started, commit.instance_id)
+            if commit.state == t.BLOCKED:
+                self._announce(signals.workflow_blocked, commit.instance_id, waiting_for=commit.waiting_for)
+            elif commit.state in ENDS:
+                self._announce(signals.workflow_finished, commit.instance_id, state=commit.state)
+        return committed
+
+    def change_step(self, step: OpenStep, change: StepChange, *, record: AttemptRecord | None = None) -> Changed:
+        """Write a change; tell of a step that has no further attempt."""
+        changed = super().change_step(step, change, record=record)
+        if changed.ok and change.state == t.FAILED:
+            failure = Failure.from_text(change.failure) if change.failure else Failure(type="")
+            self._announce(
+                signals.step_failed,
+                step.instance_id,
+                step=step.name,
+                position=step.position,
+                attempts=change.attempt,
+                error_type=failure.type,
+                message=failure.message,
+            )
+        return changed
+
+    def terminate(self, instance_id: UUID, now: datetime, failure: str | None = None) -> bool:
+        """End an instance at once; tell of its end."""
+        ended = super().terminate(instance_id, now, failure)
+        if ended:
+            self._announce(signals.workflow_finished, instance_id, state=t.TERMINATED)
+        return ended
+
+    def _announce(self, signal: Signal, instance_id: UUID, **told: Any) -> None:
+        if signal.has_listeners(WorkflowInstance):
+            self.on_commit(lambda: self._send(signal, instance_id, told))
+
+    def _send(self, signal: Signal, instance_id: UUID, told: dict[str, Any]) -> None:
+        row = self.rows(WorkflowInstance).filter(pk=instance_id).values_list("chain_id", "name", "key").first()
+        if row is not None:
+            chain_id, name, key = row
+            signal.send_robust(WorkflowInstance, instance_id=chain_id, workflow=name, key=key, **told)
