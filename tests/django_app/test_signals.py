@@ -91,7 +91,7 @@ def test_a_step_that_gave_up_is_told_once_and_a_retry_is_not() -> None:
     row = new_step(instance, "1", state="RUNNING", attempt=1, token="t", started_at=at(0))
     error = failure_of(OSError("no luck")).to_text()
     retry = change(state="RETRYING", attempt=1, failure=error, due_at=NOW, look_at=NOW)
-    final = change(state="FAILED", attempt=2, failure=error, finished_at=NOW)
+    final = change(state="FAILED", attempt=2, failure=error, finished_at=NOW, look_at=NOW)
     with listening(signals.step_failed) as heard:
         assert STORE.change_step(open_step(row), retry).ok
         StepResult.objects.filter(pk=row.pk).update(state="RUNNING", attempt=2, token="t")
