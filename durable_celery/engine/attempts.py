@@ -7,50 +7,25 @@ Rules of this file:
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import random
 import secrets
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
-from durable_celery import calls, codec, context, faults, runtime
-from durable_celery.bodies import run_body
-from durable_celery.core import identity, transitions
-from durable_celery.core.failure import Failure, failure_of, timed_out
+from durable_celery import faults, runtime
+from durable_celery.core import transitions
 from durable_celery.core.journal import COMPENSATION
-from durable_celery.core.retry import seconds_of
 from durable_celery.engine import turns, verdicts
-from durable_celery.errors import CompleteLater, PayloadError, RetryLater
+from durable_celery.engine.execution import Guard, NoGuard, Outcome, execute
 from durable_celery.ports import AttemptRecord, Claimed, Dispatch, OpenStep, StepChange
-from durable_celery.registry import registry
 from durable_celery.runtime import Incarnation, Runtime
 
 log = logging.getLogger("durable_celery")
 
 HINT_WITHIN = timedelta(seconds=5)  # a retry this near may ride on a broker countdown, as a hint
-
-
-class Guard(Protocol):
-    """Stops a body at its time limit where the worker pool can."""
-
-    fired: bool
-
-    def limit(self, seconds: float | None, token: str) -> AbstractContextManager[None]:
-        """Around the body: raises inside it at the limit, and sets ``fired``."""
-
-
-class NoGuard:
-    """For pools that cannot stop a body: the row is fenced by the sweep, the late result dropped."""
-
-    fired = False
-
-    def limit(self, seconds: float | None, token: str) -> AbstractContextManager[None]:
-        return contextlib.nullcontext()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +46,15 @@ def run(
     guard: Guard | None = None,
     timing: tuple[float | None, float | None] = (None, None),
 ) -> Ended:
-    """Run one attempt if it can be claimed. ``timing``: seconds one attempt may take, seconds until the sweep must look."""
+    """Run one attempt if it can be claimed.
+
+    ``timing``: seconds one attempt may take, and seconds until the sweep must look.
+    """
     rt = runtime.current()
     claimed = _claim(rt, step_id, incarnation, timing)
     if claimed is None:
         return Ended(kind="refused")
-    outcome = _execute(rt, claimed, guard or NoGuard())
+    outcome = execute(rt, claimed, guard or NoGuard())
     return _record(rt, claimed.step, outcome, incarnation)
 
 
@@ -119,97 +97,10 @@ def _arm(
         rt.store.arm(step.id, step.token or "", close_at=close, look_at=look)
 
 
-# -- the body --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Outcome:
-    """What the body did: exactly one of the fields is meaningful."""
-
-    result: str | None = None
-    value: Any = None
-    failure: Failure | None = None
-    error: BaseException | None = None
-    later: timedelta | None = None
-    external: bool = False
-    unknown_end: bool = False
-
-
-def _execute(rt: Runtime, claimed: Claimed, guard: Guard) -> _Outcome:
-    step = claimed.step
-    terms = verdicts.terms_of(step.options)
-    definition = registry.steps[step.name]
-    try:
-        last = codec.decode(claimed.last_heartbeat) if claimed.last_heartbeat else None
-        current = context.CurrentStep(
-            name=step.name,
-            idempotency_key=identity.idempotency_key(step.instance_id, step.position),
-            attempt=step.attempt,
-            instance_id=str(step.instance_id),
-            token=step.token or "",
-            last_heartbeat=last,
-            beat=_beat(rt, step, terms),
-        )
-        args, kwargs = calls.decode_call(claimed.args)
-        faults.reach("body.before")
-        with context.running(current):
-            with guard.limit(terms.start_to_close, step.token or ""):
-                value = run_body(definition.body, args, kwargs)
-        faults.reach("body.after")
-        limit = rt.settings.payload_limit
-        result = codec.encode(value, root=f"the result of step {step.name}", limit=limit)
-        return _Outcome(result=result, value=value)
-    except RetryLater as error:
-        return _later(step, error)
-    except CompleteLater:
-        return _Outcome(external=True)
-    except PayloadError as error:
-        return _Outcome(failure=failure_of(error, final=True), error=error)
-    except BaseException as error:
-        if isinstance(error, (KeyboardInterrupt, GeneratorExit)) or type(error).__module__ == "celery.exceptions":
-            if not guard.fired and not isinstance(error, Exception):
-                raise  # the process is being stopped; its lease says so to the others
-        if guard.fired:
-            text = f"the attempt was stopped at start_to_close_timeout of {terms.start_to_close:g} s"
-            return _Outcome(failure=timed_out(text), error=error, unknown_end=True)
-        return _Outcome(failure=failure_of(error), error=error)
-
-
-def _later(step: OpenStep, error: RetryLater) -> _Outcome:
-    try:
-        return _Outcome(later=timedelta(seconds=seconds_of(error.delay, "RetryLater", minimum=0)), error=error)
-    except ValueError as wrong:
-        return _Outcome(failure=failure_of(wrong, final=True), error=wrong)
-
-
-def _beat(rt: Runtime, step: OpenStep, terms: verdicts.Terms) -> Callable[[Any], bool]:
-    every = timedelta(seconds=min(1.0, (terms.heartbeat or 3.0) / 3))
-    written: list[datetime] = []
-    told = [False]
-
-    def beat(details: Any) -> bool:
-        now = rt.clock.now()
-        if written and now - written[-1] < every:
-            return told[0]
-        written[:] = [now]
-        text = (
-            None
-            if details is None
-            else codec.encode(details, root="heartbeat details", limit=rt.settings.payload_limit)
-        )
-        silent = None if terms.heartbeat is None else now + timedelta(seconds=terms.heartbeat)
-        looks = (x for x in (step.close_at, silent, step.end_by_at) if x is not None)
-        answer = rt.store.heartbeat(step.id, step.token or "", text, now, min(looks, default=None))
-        told[0] = answer.cancel_requested or not answer.current
-        return told[0]
-
-    return beat
-
-
 # -- its end -----------------------------------------------------------------------------------------------------------
 
 
-def _record(rt: Runtime, step: OpenStep, outcome: _Outcome, incarnation: Incarnation) -> Ended:
+def _record(rt: Runtime, step: OpenStep, outcome: Outcome, incarnation: Incarnation) -> Ended:
     now = rt.clock.now()
     change = _change(step, outcome, now)
     record = None
@@ -233,7 +124,7 @@ def _record(rt: Runtime, step: OpenStep, outcome: _Outcome, incarnation: Incarna
     return Ended(kind="failed", error=outcome.error)
 
 
-def _change(step: OpenStep, outcome: _Outcome, now: datetime) -> StepChange:
+def _change(step: OpenStep, outcome: Outcome, now: datetime) -> StepChange:
     if outcome.external:
         return verdicts.after_external(step, now)
     if outcome.later is not None:
@@ -244,7 +135,7 @@ def _change(step: OpenStep, outcome: _Outcome, now: datetime) -> StepChange:
 
 
 def follow(rt: Runtime, step: OpenStep, change: StepChange, now: datetime) -> None:
-    """What a committed change of a step row leads to: a hint for a retry, or a turn if somebody waits for the outcome."""
+    """What a committed change of a step row leads to: a hint for a retry, or a turn where the outcome is waited for."""
     if change.state == transitions.RETRYING:
         if change.due_at is not None and change.due_at - now <= HINT_WITHIN:
             terms = verdicts.terms_of(step.options)
@@ -259,7 +150,7 @@ def follow(rt: Runtime, step: OpenStep, change: StepChange, now: datetime) -> No
             turns.advance(step.instance_id)
 
 
-def _superseded(rt: Runtime, step: OpenStep, outcome: _Outcome, now: datetime, incarnation: Incarnation) -> Ended:
+def _superseded(rt: Runtime, step: OpenStep, outcome: Outcome, now: datetime, incarnation: Incarnation) -> Ended:
     log.warning(
         "step %s at %s of instance %s: attempt %s ended after it was superseded; its %s is kept and changes nothing",
         step.name, step.position, step.instance_id, step.attempt, "error" if outcome.failure else "result",
@@ -269,7 +160,7 @@ def _superseded(rt: Runtime, step: OpenStep, outcome: _Outcome, now: datetime, i
 
 
 def _attempt_record(
-    step: OpenStep, what: str, outcome: _Outcome, now: datetime, incarnation: Incarnation
+    step: OpenStep, what: str, outcome: Outcome, now: datetime, incarnation: Incarnation
 ) -> AttemptRecord:
     return AttemptRecord(
         attempt=step.attempt,

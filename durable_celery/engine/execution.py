@@ -1,0 +1,124 @@
+"""The body of one attempt: run under its limits, its end as a value. Nothing here touches the row but heartbeats."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from durable_celery import calls, codec, context, faults
+from durable_celery.bodies import run_body
+from durable_celery.core import identity
+from durable_celery.core.failure import Failure, failure_of, timed_out
+from durable_celery.core.retry import seconds_of
+from durable_celery.engine import verdicts
+from durable_celery.errors import CompleteLater, PayloadError, RetryLater
+from durable_celery.ports import Claimed, OpenStep
+from durable_celery.registry import registry
+from durable_celery.runtime import Runtime
+
+
+class Guard(Protocol):
+    """Stops a body at its time limit where the worker pool can."""
+
+    fired: bool
+
+    def limit(self, seconds: float | None, token: str) -> AbstractContextManager[None]:
+        """Around the body: raises inside it at the limit, and sets ``fired``."""
+
+
+class NoGuard:
+    """For pools that cannot stop a body: the row is fenced by the sweep, the late result dropped."""
+
+    fired = False
+
+    def limit(self, seconds: float | None, token: str) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the body did: a result, a failure (with its ``error``), a wait (``later``) or a hand-over (``external``)."""
+
+    result: str | None = None
+    value: Any = None
+    failure: Failure | None = None
+    error: BaseException | None = None
+    later: timedelta | None = None
+    external: bool = False
+    unknown_end: bool = False
+
+
+def execute(rt: Runtime, claimed: Claimed, guard: Guard) -> Outcome:
+    """Run the body of a claimed step. Raises only what stops the process itself; its lease tells the others."""
+    step = claimed.step
+    terms = verdicts.terms_of(step.options)
+    definition = registry.steps[step.name]
+    try:
+        last = codec.decode(claimed.last_heartbeat) if claimed.last_heartbeat else None
+        current = context.CurrentStep(
+            name=step.name,
+            idempotency_key=identity.idempotency_key(step.instance_id, step.position),
+            attempt=step.attempt,
+            instance_id=str(step.instance_id),
+            token=step.token or "",
+            last_heartbeat=last,
+            beat=_beat(rt, step, terms),
+        )
+        args, kwargs = calls.decode_call(claimed.args)
+        faults.reach("body.before")
+        with context.running(current):
+            with guard.limit(terms.start_to_close, step.token or ""):
+                value = run_body(definition.body, args, kwargs)
+        faults.reach("body.after")
+        limit = rt.settings.payload_limit
+        result = codec.encode(value, root=f"the result of step {step.name}", limit=limit)
+        return Outcome(result=result, value=value)
+    except RetryLater as error:
+        return _later(step, error)
+    except CompleteLater:
+        return Outcome(external=True)
+    except PayloadError as error:
+        return Outcome(failure=failure_of(error, final=True), error=error)
+    except BaseException as error:
+        if isinstance(error, (KeyboardInterrupt, GeneratorExit)) or type(error).__module__ == "celery.exceptions":
+            if not guard.fired and not isinstance(error, Exception):
+                raise  # the process is being stopped; its lease says so to the others
+        if guard.fired:
+            text = f"the attempt was stopped at start_to_close_timeout of {terms.start_to_close:g} s"
+            return Outcome(failure=timed_out(text), error=error, unknown_end=True)
+        return Outcome(failure=failure_of(error), error=error)
+
+
+def _later(step: OpenStep, error: RetryLater) -> Outcome:
+    try:
+        return Outcome(later=timedelta(seconds=seconds_of(error.delay, "RetryLater", minimum=0)), error=error)
+    except ValueError as wrong:
+        return Outcome(failure=failure_of(wrong, final=True), error=wrong)
+
+
+def _beat(rt: Runtime, step: OpenStep, terms: verdicts.Terms) -> Callable[[Any], bool]:
+    every = timedelta(seconds=min(1.0, (terms.heartbeat or 3.0) / 3))
+    written: list[datetime] = []
+    told = [False]
+
+    def beat(details: Any) -> bool:
+        now = rt.clock.now()
+        if written and now - written[-1] < every:
+            return told[0]
+        written[:] = [now]
+        text = (
+            None
+            if details is None
+            else codec.encode(details, root="heartbeat details", limit=rt.settings.payload_limit)
+        )
+        silent = None if terms.heartbeat is None else now + timedelta(seconds=terms.heartbeat)
+        looks = (x for x in (step.close_at, silent, step.end_by_at) if x is not None)
+        answer = rt.store.heartbeat(step.id, step.token or "", text, now, min(looks, default=None))
+        told[0] = answer.cancel_requested or not answer.current
+        return told[0]
+
+    return beat
