@@ -6,13 +6,16 @@ import os
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import processes
 from tests.project import surroundings
+
+if TYPE_CHECKING:
+    from tests.pump import Pump
 
 SLOW_CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 settings.register_profile("quick", max_examples=50, deadline=None, suppress_health_check=SLOW_CHECKS)
@@ -83,3 +86,12 @@ def start_worker(tmp_path: Path) -> Iterator[Callable[..., processes.Worker]]:
     for worker in started:
         worker.clear()
         print(f"--- {worker.log.name}\n{worker.text()}")
+
+
+@pytest.fixture
+def pump(transactional_db: None) -> Iterator[Pump]:
+    """`tests.pump.Pump`, installed in place of broker, workers and clock until the test ends."""
+    from tests.pump import Pump  # needs Django set up
+
+    with Pump() as pump:
+        yield pump
