@@ -158,8 +158,8 @@ def _finalized() -> list[Any]:
 
 
 def _make_all(app: Any) -> None:
-    _make(app, ADVANCE, run_advance, {})
-    _make(app, TICK, run_tick, {})
+    _make(app, ADVANCE, run_advance, {}, {})
+    _make(app, TICK, run_tick, {}, {})
     for step in list(registry.steps.values()):
         _make_one(app, step)
     for workflow in list(registry.workflows.values()):
@@ -174,19 +174,22 @@ def _make_everywhere(definition: Any) -> None:
 
 def _make_one(app: Any, definition: Any) -> None:
     if isinstance(definition, Step):
-        _make(app, definition.name, run_step, _step_options(definition))
+        _make(app, definition.name, run_step, _step_options(definition), _routing(definition))
     else:
-        _make(app, definition.name, run_workflow, _workflow_options(definition))
+        _make(app, definition.name, run_workflow, _workflow_options(definition), _routing(definition))
 
 
-def _make(app: Any, name: str, run: Callable[..., Any], options: dict[str, Any]) -> None:
+def _make(app: Any, name: str, run: Callable[..., Any], options: dict[str, Any], routing: dict[str, Any]) -> None:
     present = app._tasks.get(name)
     if present is not None:
         if not hasattr(type(present), MARK):
             logger.error("the name %r belongs to another Celery task: give the step or workflow another name=", name)
             return
         del app._tasks[name]
-    app._task_from_fun(run, name=name, bind=True, **{**_common(app), MARK: run.__name__, **options})
+    task = app._task_from_fun(run, name=name, bind=True, **{**_common(app), MARK: run.__name__, **options})
+    # On the task, not its class: there Celery 5.7 calls them deprecated. For plain calls; messages give their own.
+    for option, value in routing.items():
+        setattr(task, option, value)
 
 
 def _common(app: Any) -> dict[str, Any]:
@@ -208,35 +211,29 @@ def _common(app: Any) -> dict[str, Any]:
 
 
 def _step_options(step: Step[Any, Any]) -> dict[str, Any]:
-    chosen = step.options
-    options: dict[str, Any] = {
+    return {
         **_description(step.body),
         "ignore_result": property(_ignores_result),
         "serializer": None,
-        "rate_limit": chosen.rate_limit,
+        "rate_limit": step.options.rate_limit,
         "__header__": staticmethod(head_from_fun(step.body)),
     }
-    if chosen.queue:
-        options["queue"] = chosen.queue
-    if chosen.priority is not None:
-        options["priority"] = chosen.priority
-    return options
 
 
 def _workflow_options(workflow: Any) -> dict[str, Any]:
     # Redelivered if the worker dies: the task id makes a second start the first.
-    options: dict[str, Any] = {
+    return {
         **_description(workflow.body),
         "__header__": staticmethod(head_from_fun(workflow.body)),
         "serializer": None,
         "acks_late": True,
         "reject_on_worker_lost": True,
     }
-    if workflow.options.queue:
-        options["queue"] = workflow.options.queue
-    if workflow.options.priority is not None:
-        options["priority"] = workflow.options.priority
-    return options
+
+
+def _routing(definition: Any) -> dict[str, Any]:
+    given = {"queue": definition.options.queue, "priority": definition.options.priority}
+    return {option: value for option, value in given.items() if value is not None}
 
 
 def _description(body: Callable[..., Any]) -> dict[str, Any]:

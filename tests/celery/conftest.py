@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
@@ -34,6 +35,8 @@ def new_app() -> Iterator[Callable[..., Any]]:
     def make(*, main: str | None = None, broker: str = "memory://", backend: str | None = None, **conf: Any) -> Any:
         app: Any = Celery(main or f"test-{uuid4().hex}", broker=broker, backend=backend, set_as_current=False)
         app.conf.task_default_queue = f"q-{uuid4().hex}"
+        app.conf.worker_hijack_root_logger = False
+        app.conf.broker_transport_options = {"polling_interval": 0.01}
         app.conf.update(conf)
         made.append(app)
         return app
@@ -42,3 +45,18 @@ def new_app() -> Iterator[Callable[..., Any]]:
     for app in made:
         app.close()
     STATE._tls.current_app, STATE.default_app = before
+
+
+@pytest.fixture
+def said() -> Iterator[list[str]]:
+    """What the package logged; ``caplog`` loses its place when a worker sets up logging."""
+    lines: list[str] = []
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    logger, handler = logging.getLogger("durable_celery"), Lines()
+    logger.addHandler(handler)
+    yield lines
+    logger.removeHandler(handler)

@@ -1,0 +1,389 @@
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from uuid import uuid4
+
+import pytest
+from celery import Task, signals
+from celery.exceptions import Retry
+from celery.worker import state
+from kombu.utils.imports import symbol_by_name
+
+from durable_celery import NonRetryable, current_step, step, workflow
+from durable_celery.celery import seat as seats
+from durable_celery.celery import tasks
+from durable_celery.celery.seat import Seat
+from durable_celery.celery.transport import CeleryTransport
+from durable_celery.conf import Settings
+from durable_celery.engine import attempts
+from durable_celery.engine.attempts import Ended
+from durable_celery.ports import Dispatch
+
+NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+SIGNALS = ("task_prerun", "task_success", "task_retry", "task_failure", "task_postrun")
+
+
+class CardDeclined(Exception):
+    pass
+
+
+@step(name="tests.celery.charge", queue="payments", priority=3, rate_limit="10/m")
+def charge(order_id, amount=1):
+    """Takes the money."""
+    step_now = current_step()
+    return [order_id, amount, step_now.idempotency_key, step_now.attempt, step_now.token]
+
+
+@step(name="tests.celery.plain")
+def plain(value):
+    return value
+
+
+@step(name="tests.celery.asynchronous")
+async def asynchronous(value):
+    return value
+
+
+@workflow(name="tests.celery.order", queue="orders")
+def order(order_id):
+    yield from plain(order_id)
+
+
+# -- which tasks there are ---------------------------------------------------------------------------------------------
+
+
+def test_every_step_and_workflow_is_a_task_of_its_name_on_every_app(new_app):
+    for app in (new_app(), new_app()):
+        names = {charge.name, plain.name, order.name, "durable_celery.advance", "durable_celery.tick"}
+        assert names <= set(app.tasks)
+        assert app.tasks[charge.name].app is app
+
+
+def test_a_step_defined_after_the_app_was_finalized_is_a_task_too(new_app):
+    app = new_app()
+    app.finalize()
+    name = f"tests.celery.late_{uuid4().hex}"
+
+    @step(name=name)
+    def late():
+        return 1
+
+    assert name in app.tasks
+
+
+def test_tasks_are_built_on_the_apps_own_task_class(new_app):
+    class Base(Task):
+        abstract = True
+        autoretry_for = (Exception,)
+        acks_late = True
+
+        def own(self):
+            return "hook"
+
+    app = new_app()
+    app.Task = Base
+    task = app.tasks[charge.name]
+    assert task.own() == "hook"
+    assert task.acks_late is False
+    assert not hasattr(task, "_orig_run"), "Celery's autoretry must not publish a message for ours"
+    assert task.__doc__ == "Takes the money."
+
+
+def test_options_of_steps_and_workflows_are_celerys(new_app):
+    app = new_app(task_default_rate_limit="1/m")
+    task = app.tasks[charge.name]
+    assert (task.queue, task.priority, task.rate_limit) == ("payments", 3, "10/m")
+    assert app.tasks[order.name].queue == "orders"
+    assert not app.tasks["durable_celery.advance"].rate_limit, "a default limit must not hold back turns"
+
+
+def test_a_name_that_another_task_has_is_left_to_it_and_told(new_app, caplog):
+    app = new_app()
+    app.finalize()
+    name = f"tests.celery.taken_{uuid4().hex}"
+
+    @app.task(name=name, shared=False)
+    def theirs():
+        return "theirs"
+
+    @step(name=name)
+    def ours():
+        return "ours"
+
+    assert app.tasks[name]() == "theirs"
+    assert f"the name {name!r} belongs to another Celery task" in caplog.text
+
+
+# -- plain calls -------------------------------------------------------------------------------------------------------
+
+
+def test_a_plain_call_runs_the_body_with_the_task_id_as_key(new_app):
+    app = new_app()
+    result = app.tasks[charge.name].apply((7,), {"amount": 5}, task_id="task-1")
+    assert result.get() == [7, 5, "task-1", 1, ""]
+
+
+def test_a_plain_call_of_an_async_body_waits_for_it(new_app):
+    assert new_app().tasks[asynchronous.name].apply((7,)).get() == 7
+
+
+def test_arguments_of_a_plain_call_are_checked_against_the_body(new_app):
+    app = new_app()
+    with pytest.raises(TypeError):
+        app.tasks[charge.name].delay()
+    with pytest.raises(TypeError):
+        app.tasks[charge.name].delay(1, 2, 3)
+
+
+# -- what Celery sees of an attempt ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def watched():
+    """The names of the task signals as they are sent, in order, with what they carry."""
+    seen = []
+    receivers = []
+    for name in SIGNALS:
+
+        def receiver(name=name, **given):
+            carried = given.get("result", given.get("exception", given.get("reason")))
+            if getattr(given.get("sender"), "name", "").startswith("tests."):
+                seen.append((name, carried))
+
+        getattr(signals, name).connect(receiver, weak=False)
+        receivers.append((name, receiver))
+    try:
+        yield seen
+    finally:
+        for name, receiver in receivers:
+            getattr(signals, name).disconnect(receiver)
+
+
+@pytest.fixture
+def lease_id():
+    """The lease of this process, which has the seat of a worker for the test."""
+    seat = Seat(node="w@host", pool="solo")
+    seat.board.lease_id = uuid4()
+    seats.take(seat)
+    yield seat.board.lease_id
+    seats.take(None)
+
+
+@pytest.fixture
+def run_message(new_app, fake_store, lease_id, monkeypatch):
+    """Publishes one step message and executes it as a worker does, its attempt ending as given; (signals, app)."""
+
+    def run(ended, *, name=plain.name, before=lambda app: None, on_ack=lambda *_: None, **conf):
+        calls = []
+
+        def run_attempt(step_id, *, incarnation, guard, timing):
+            calls.append((step_id, incarnation, timing))
+            if isinstance(ended, BaseException):
+                raise ended
+            return ended
+
+        monkeypatch.setattr(attempts, "run", run_attempt)
+        app = new_app(backend="cache+memory://", **conf)
+        app.backend.client.cache.clear()
+        before(app)
+        transport = CeleryTransport(Settings(), lambda: app)
+        transport.dispatch([Dispatch(step_id=42, name=name, close_after=9.0, look_after=3.0)], NOW)
+        with watched() as seen:
+            execute(app, on_ack)
+        run.calls = calls
+        return [entry for entry in seen if entry[0] not in ("task_prerun", "task_postrun")], app
+
+    return run
+
+
+def execute(app, on_ack=lambda *_: None):
+    """Runs the one message in the app's queue."""
+    with app.connection_for_read() as connection, connection.SimpleQueue(app.conf.task_default_queue) as queue:
+        message = queue.get(timeout=5)
+        message.ack()
+    task = app.tasks[message.headers["task"]]
+    made = symbol_by_name(task.Request)(message, app=app, task=task, on_ack=on_ack, on_reject=on_ack)
+    state.task_reserved(made)
+    made.execute()
+    state.task_ready(made)
+
+
+def stored_results(app):
+    keys = [key if isinstance(key, str) else key.decode() for key in app.backend.client.cache]
+    return [key for key in keys if "celery-task-meta" in key]
+
+
+def test_a_message_runs_an_attempt_under_the_workers_lease(run_message, lease_id):
+    run_message(Ended(kind="succeeded", value="done"))
+    ((step_id, incarnation, timing),) = run_message.calls
+    assert step_id == 42
+    assert timing == (9.0, 3.0)
+    assert (incarnation.lease_id, incarnation.node, incarnation.pool) == (lease_id, "w@host", "solo")
+
+
+def test_success_is_task_success(run_message):
+    seen, _ = run_message(Ended(kind="succeeded", value="done"))
+    assert seen == [("task_success", "done")]
+
+
+def test_an_attempt_that_is_followed_by_another_is_a_retry_and_no_failure(run_message):
+    seen, _ = run_message(Ended(kind="retrying", error=CardDeclined("no"), retry_at=NOW))
+    ((name, reason),) = seen
+    assert name == "task_retry"
+    assert isinstance(reason, Retry)
+    assert isinstance(reason.exc, CardDeclined)
+    assert reason.when == NOW
+
+
+def test_the_final_failure_is_one_failure_with_the_bodys_own_error(run_message):
+    seen, _ = run_message(Ended(kind="failed", error=CardDeclined("no")))
+    ((name, error),) = seen
+    assert name == "task_failure"
+    assert isinstance(error, CardDeclined)
+
+
+def test_an_error_in_a_non_retryable_is_shown_itself(run_message):
+    seen, _ = run_message(Ended(kind="failed", error=NonRetryable(CardDeclined("no"))))
+    assert isinstance(seen[0][1], CardDeclined)
+
+
+@pytest.mark.parametrize("kind", ["refused", "external", "unknown"])
+def test_a_message_that_found_nothing_to_do_is_neither_success_nor_failure(run_message, kind):
+    seen, _ = run_message(Ended(kind=kind))
+    assert seen == []
+
+
+def test_an_error_of_the_engine_is_no_failure_of_the_step(run_message, said):
+    seen, _ = run_message(ConnectionError("the database is away"))
+    assert seen == []
+    assert any("the tick goes on with it" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        Ended(kind="succeeded", value="done"),
+        Ended(kind="retrying", error=CardDeclined("no"), retry_at=NOW),
+        Ended(kind="failed", error=CardDeclined("no")),
+    ],
+    ids=lambda ended: ended.kind,
+)
+def test_no_result_is_stored_whatever_the_project_stores_for_its_tasks(run_message, ended):
+    _, app = run_message(
+        ended, task_track_started=True, task_store_errors_even_if_ignored=True, task_ignore_result=False
+    )
+    assert stored_results(app) == []
+
+
+def test_results_of_plain_calls_are_stored_as_the_project_says(new_app, fake_store):
+    app = new_app(backend="cache+memory://")
+    kept = app.tasks[plain.name].delay("kept")
+    execute(app)
+    assert kept.result == "kept"
+    ignoring = new_app(backend="cache+memory://", task_ignore_result=True)
+    ignoring.backend.client.cache.clear()
+    ignoring.tasks[plain.name].delay("dropped")
+    execute(ignoring)
+    assert stored_results(ignoring) == []
+
+
+def test_messages_are_acknowledged_before_they_run_whatever_task_acks_late_says(run_message):
+    order_of_things = []
+
+    def prerun(**_):
+        order_of_things.append("started")
+
+    signals.task_prerun.connect(prerun, weak=False)
+    try:
+        run_message(
+            Ended(kind="succeeded"),
+            on_ack=lambda *_: order_of_things.append("acknowledged"),
+            task_acks_late=True,
+            task_reject_on_worker_lost=True,
+        )
+    finally:
+        signals.task_prerun.disconnect(prerun)
+    assert order_of_things == ["acknowledged", "started"]
+
+
+def test_a_worker_that_has_no_lease_yet_leaves_the_message_to_the_tick(run_message):
+    seats.taken().board.lease_id = None
+    seen, _ = run_message(Ended(kind="succeeded"))
+    assert (seen, run_message.calls) == ([], [])
+
+
+def test_hooks_of_the_apps_task_class_see_each_attempt(run_message):
+    called = []
+
+    class Base(Task):
+        abstract = True
+
+        def before_start(self, task_id, args, kwargs):
+            called.append("before_start")
+
+        def on_failure(self, exc, task_id, args, kwargs, einfo):
+            called.append(f"on_failure {exc!r}")
+
+    def before(app):
+        app.Task = Base
+
+    run_message(Ended(kind="failed", error=CardDeclined("no")), before=before)
+    assert called == ["before_start", "on_failure CardDeclined('no')"]
+
+
+# -- the engine's own tasks --------------------------------------------------------------------------------------------
+
+
+def test_an_advance_takes_the_turns_of_the_instance_in_its_header_or_argument(new_app, monkeypatch):
+    taken = []
+    monkeypatch.setattr(tasks.turns, "advance", taken.append)
+    task = new_app().tasks["durable_celery.advance"]
+    first, second = uuid4(), uuid4()
+    task.apply(headers={"durable": {"instance": str(first)}})
+    task.apply((str(second),))
+    task.apply((second,))
+    assert second in taken
+
+
+def test_a_tick_ticks_in_the_name_of_the_worker(new_app, monkeypatch):
+    ticks = []
+    monkeypatch.setattr(tasks.sweeps, "tick", lambda **given: ticks.append(given))
+    new_app().tasks["durable_celery.tick"].apply()
+    assert len(ticks) == 1
+    assert set(ticks[0]) == {"by"}
+
+
+def test_a_message_by_a_workflows_name_starts_one_with_the_id_of_the_message(new_app, monkeypatch):
+    started = []
+
+    def start(name, args, kwargs, task_id):
+        started.append((name, tuple(args), kwargs, task_id))
+        return task_id
+
+    monkeypatch.setattr(tasks, "start_by_message", start)
+    app = new_app()
+    assert app.tasks[order.name].apply((7,), task_id="abc").get() == "abc"
+    assert started == [(order.name, (7,), {}, "abc")]
+    assert app.tasks[order.name].acks_late, "a killed worker's message comes again"
+
+
+def test_a_start_that_met_a_database_out_of_reach_is_tried_again(new_app, monkeypatch):
+    def start(*_):
+        raise ConnectionError("the database is away")
+
+    monkeypatch.setattr(tasks, "start_by_message", start)
+    app = new_app()
+    tried = []
+    monkeypatch.setattr(type(app.tasks[order.name]), "retry", lambda self, **given: tried.append(given) or Retry())
+    result = app.tasks[order.name].apply((7,))
+    assert result.state == "RETRY"
+    assert tried[0]["max_retries"] is None
+
+
+def test_bad_arguments_of_a_start_are_a_failure_at_once(new_app, monkeypatch):
+    def start(*_):
+        raise TypeError("order() takes 1 argument")
+
+    monkeypatch.setattr(tasks, "start_by_message", start)
+    assert new_app().tasks[order.name].apply((7, 8)).state == "FAILURE"
