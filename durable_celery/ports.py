@@ -145,6 +145,7 @@ class NewEntry:
     failure: str | None = None
     finished_at: datetime | None = None  # ended in the very turn that asked for it
     abandoned: bool = False
+    shielded: bool = False  # goes on whatever cancels the body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,6 +313,7 @@ class Changed:
 
     ok: bool
     promoted: Sequence[Dispatch] = ()
+    stopped: bool = False  # another attempt was to follow, but the run is being cancelled: the row FAILED instead
 
 
 # -- processes -----------------------------------------------------------------------------------------------------
@@ -391,6 +393,22 @@ class Store(Protocol):
     def open_steps(self, instance_id: UUID) -> Sequence[OpenStep]:
         """Rows that are not final, for ``waiting_for``."""
 
+    # steering
+    def request_end(self, instance_id: UUID, message: NewMessage, now: datetime) -> str:
+        """Ask a body to end (kind "cancel" or "deadline"); "requested", or the final state it came too late for."""
+
+    def end_now(self, instance_id: UUID, failure: str, now: datetime) -> str:
+        """Terminate at once; "requested" if this did it, else the final state it came too late for."""
+
+    def pause(self, instance_id: UUID, reason: str, now: datetime) -> str:
+        """Set the overlay: no turn is taken and no step claimed; the state, or the final one it came too late for."""
+
+    def resume(self, instance_id: UUID, now: datetime) -> str:
+        """Lift the overlay."""
+
+    def reopen(self, instance_id: UUID, now: datetime) -> None:
+        """Take back a block or the turn that ended the run FAILED; ``NotRetryable`` says why it cannot be."""
+
     # messages
     def send(self, instance_id: UUID, message: NewMessage, now: datetime) -> bool:
         """Store a message IN THE CALLER'S TRANSACTION under the shared mailbox lock; InstanceClosed or InstanceNotFound.
@@ -422,6 +440,12 @@ class Store(Protocol):
 
     def change_step(self, step: OpenStep, change: StepChange, *, record: AttemptRecord | None = None) -> Changed:
         """Write ``change`` where id, token, attempt and state are still those of ``step``; promote held members if it ended."""
+
+    def token_of(self, step_id: int) -> str:
+        """What the outside names a step by: signed, the same for every attempt."""
+
+    def step_of(self, token: str) -> OpenStep:
+        """The row a token names, in whatever state; ``BadValue`` for a forged one, ``StepClosed`` if it is gone."""
 
     def keep_superseded(self, step_id: int, record: AttemptRecord) -> None:
         """Keep a late result for people; changes nothing else."""

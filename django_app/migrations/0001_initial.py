@@ -51,6 +51,7 @@ class Migration(migrations.Migration):
                 ("join", models.CharField(blank=True, max_length=120, null=True)),
                 ("limited", models.BooleanField(default=False)),
                 ("abandoned", models.BooleanField(default=False)),
+                ("shielded", models.BooleanField(default=False)),
                 ("queue", models.CharField(blank=True, default="", max_length=255)),
                 ("compensation", models.TextField(blank=True, default="")),
                 ("args", models.TextField(blank=True, default="")),
@@ -78,6 +79,7 @@ class Migration(migrations.Migration):
                 ("taken_turn", models.IntegerField(blank=True, null=True)),
                 ("taken_order", models.IntegerField(default=0)),
                 ("taken_at", django_app.models.moments.MomentField(blank=True, null=True)),
+                ("ended_turn", models.IntegerField(blank=True, null=True)),
             ],
             options={
                 "verbose_name": "step",

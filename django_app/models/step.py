@@ -15,7 +15,8 @@ class StepResult(models.Model):
     """A command of a run at its position: a step, a timer, a wait for a signal, a gather, a compensation.
 
     ``token`` is the fence of the current attempt. ``taken_*`` say when a turn took the outcome in. ``abandoned`` rows
-    are wanted no longer: what becomes of them is kept and shown, never delivered. ``join`` and ``group`` are NULL where
+    are wanted no longer: what becomes of them is kept and shown, never delivered. ``ended_turn`` is the turn that ended or
+    gave up the row itself (timers, signal waits, gathers, withdrawn steps). ``shielded`` rows outlive a cancel. ``join`` and ``group`` are NULL where
     there is none, so that partial indexes hold members only.
     """
 
@@ -30,6 +31,7 @@ class StepResult(models.Model):
     join = models.CharField(max_length=POSITION_LENGTH, null=True, blank=True)  # noqa: DJ001
     limited = models.BooleanField(default=False)
     abandoned = models.BooleanField(default=False)
+    shielded = models.BooleanField(default=False)
     queue = models.CharField(max_length=255, default="", blank=True)
     compensation = models.TextField(default="", blank=True)
 
@@ -61,6 +63,7 @@ class StepResult(models.Model):
     taken_turn = models.IntegerField(null=True, blank=True)
     taken_order = models.IntegerField(default=0)
     taken_at = MomentField(null=True, blank=True)
+    ended_turn = models.IntegerField(null=True, blank=True)
 
     objects = EngineManager.from_queryset(StepQuerySet)()
 

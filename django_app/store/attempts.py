@@ -62,12 +62,13 @@ class Attempts(Groups):
     def _claimable(self, step_id: int, lease_id: UUID | None, now: datetime) -> QuerySet[Any]:
         # A cancel stops what was scheduled before it was asked for; cleanup and compensations come after.
         instance = self.rows(WorkflowInstance).filter(
-            Q(cancel_requested_at__isnull=True) | Q(cancel_requested_at__lte=OuterRef("scheduled_at")),
-            pk=OuterRef("instance_id"), state__in=WORKING, paused_at__isnull=True,
-        )  # fmt: skip
+            pk=OuterRef("instance_id"), state__in=WORKING, paused_at__isnull=True
+        )
+        earlier = Q(cancel_requested_at__isnull=True) | Q(cancel_requested_at__lte=OuterRef("scheduled_at"))
         found: QuerySet[Any] = self.rows(StepResult).filter(
             Q(state=t.SCHEDULED) | Q(state=t.RETRYING, due_at__lte=now),
-            Exists(instance), pk=step_id, kind__in=rows.DISPATCHED,
+            Exists(instance.filter(earlier)) | (Q(shielded=True) & Exists(instance)),
+            pk=step_id, kind__in=rows.DISPATCHED,
         )  # fmt: skip
         if lease_id is not None:
             found = found.filter(Exists(self.rows(WorkerLease).filter(pk=lease_id, dead_at__isnull=True)))
@@ -91,10 +92,21 @@ class Attempts(Groups):
                 return Changed(ok=False)
             if record is not None:
                 self._record(step.id, record)
+            if change.state == t.RETRYING and self._stop(step):
+                return Changed(ok=True, stopped=True)
             ended = change.state in t.STEP_FINAL and change.finished_at is not None
             promoted = self.promote(step, change.finished_at) if ended and change.finished_at else ()
             faults.reach("step.in_transaction")
         return Changed(ok=True, promoted=promoted)
+
+    def _stop(self, step: OpenStep) -> bool:
+        """A run that is being cancelled makes no further attempt of what it had scheduled before."""
+        cancelled = self.rows(WorkflowInstance).filter(
+            pk=step.instance_id, cancel_requested_at__gt=OuterRef("scheduled_at")
+        )
+        retried_ = self.rows(StepResult).filter(Exists(cancelled), pk=step.id, state=t.RETRYING, shielded=False)
+        now = self.now()
+        return bool(retried_.update(state=t.FAILED, finished_at=now, look_at=now, due_at=None))
 
     def _same(self, step: OpenStep) -> QuerySet[Any]:
         states = [step.state]

@@ -46,7 +46,7 @@ class Closing(Keys):
         """No message comes in any more."""
         self.rows(Mailbox).filter(instance_id=instance_id, closed_at__isnull=True).update(closed_at=now)
 
-    def abandon_steps(self, wanted: Q, now: datetime) -> None:
+    def abandon_steps(self, wanted: Q, now: datetime, turn: int | None = None) -> None:
         """Give up rows: unclaimed ones are CANCELLED, claimed ones ABANDONED; in one statement, none slips through."""
         unclaimed = When(state__in=UNCLAIMED, then=Value(now, output_field=MomentField()))
         # MySQL assigns from left to right: what depends on the state comes before it.
@@ -54,6 +54,7 @@ class Closing(Keys):
             finished_at=Case(unclaimed, default=F("finished_at"), output_field=MomentField()),
             look_at=Case(When(state__in=t.CLAIMED, then=F("look_at")), default=Value(None), output_field=MomentField()),
             abandoned=True,
+            ended_turn=turn,
             state=Case(
                 When(state__in=UNCLAIMED, then=Value(t.CANCELLED)),
                 When(state__in=(t.RUNNING, t.EXTERNAL), then=Value(t.ABANDONED)),

@@ -23,9 +23,13 @@ def queries_refused() -> Iterator[None]:
 
 
 def _refuse(execute: Callable[..., Any], sql: Any, params: Any, many: bool, context: Any) -> Any:
-    text = " ".join(str(sql).split())
-    shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
     raise UsageError(
-        f"a database query in a workflow body is refused: {shown}; move it into a step "
+        f"a database query in a workflow body is refused: {shortened(sql)}; move it into a step "
         "(@step def load(...): ..., then value = yield from load(...))"
     )
+
+
+def shortened(sql: Any) -> str:
+    """A statement as errors show it: on one line, its beginning."""
+    text = " ".join(str(sql).split())
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

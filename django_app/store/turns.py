@@ -54,7 +54,7 @@ class Turns(Closing):
         self._settle(commit)
         if commit.withdrawn:
             for some in chunks(commit.withdrawn):
-                self.abandon_steps(Q(instance_id=commit.instance_id, pk__in=some), commit.now)
+                self.abandon_steps(Q(instance_id=commit.instance_id, pk__in=some), commit.now, commit.turn)
         created = self._insert_rows(commit)
         if commit.closes or final:
             self._close(commit, final=final)
@@ -89,7 +89,7 @@ class Turns(Closing):
             for pks in chunks(group):
                 values = _taking({pk: commit.taken_entries[pk] for pk in pks}, commit) if taken else {"look_at": None}
                 self.rows(StepResult).filter(pk__in=pks).update(
-                    state=state, result=result, failure=failure, finished_at=finished_at, **values
+                    state=state, result=result, failure=failure, finished_at=finished_at, ended_turn=commit.turn, **values
                 )
 
     def _insert_rows(self, commit: TurnCommit) -> Sequence[Dispatch]:
@@ -167,8 +167,9 @@ def _step(commit: TurnCommit, new: NewEntry) -> StepResult:
         args=new.args, members=new.members, options=new.options, group=new.group or None, join=new.join or None,
         limited=new.limited, due_at=new.due_at, start_by_at=new.start_by_at, end_by_at=new.end_by_at,
         look_at=new.look_at, compensation=new.compensation, queue=new.queue, result=new.result, failure=new.failure,
-        abandoned=new.abandoned, scheduled_at=commit.now,
+        abandoned=new.abandoned, shielded=new.shielded, scheduled_at=commit.now,
         finished_at=new.finished_at or (commit.now if new.state in t.STEP_FINAL else None),
+        ended_turn=commit.turn if new.state in t.STEP_FINAL else None,
     )  # fmt: skip
 
 

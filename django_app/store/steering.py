@@ -1,0 +1,169 @@
+"""What people do to a run from outside: cancel, terminate, pause, resume, retry. Each is one guarded transaction.
+
+``revision`` moves with each of them, so a turn that was under way loses its compare-and-swap and looks again.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from django.db.models import F, Q
+
+from django_app.models import Mailbox, Message, StepResult, WorkflowInstance, WorkflowKey
+from django_app.store.closing import Closing
+from django_app.store.messages import Messages
+from django_app.store.retries import retried
+from durable_celery.core import journal
+from durable_celery.core import transitions as t
+from durable_celery.errors import InstanceNotFound, NotRetryable
+from durable_celery.ports import NewMessage
+
+RESEND = timedelta(seconds=3)
+BODY_OPEN = tuple(state for state in t.OPEN_STATES if state != t.COMPENSATING)
+
+
+class Refused(Exception):  # noqa: N818 - rolls the transaction back
+    """The run is no longer as it was read."""
+
+
+class Steering(Messages, Closing):
+    """The acts of people, in the caller's transaction if there is one."""
+
+    @retried
+    def request_end(self, instance_id: UUID, message: NewMessage, now: datetime) -> str:
+        """Ask the body to end (``message.kind`` "cancel" or "deadline"): "requested", or the final state it came too late for.
+
+        A second request changes nothing, but for a BLOCKED run, which is then ended without its body. Unpauses.
+        """
+        with self.atomic():
+            mine = self.rows(WorkflowInstance).filter(chain_id=instance_id, state__in=BODY_OPEN)
+            changes: dict[str, Any] = {"deadline_at": None} if message.kind == "deadline" else {}
+            asked = mine.filter(Q(cancel_requested_at__isnull=True) | Q(state=t.BLOCKED)).update(
+                cancel_requested_at=now, paused_at=None, revision=F("revision") + 1, **changes
+            )
+            if asked:
+                run_id = mine.values_list("pk", flat=True).get()
+                self.store_messages([(run_id, message, now)])
+                return "requested"
+            return "requested" if mine.exists() else self._end_of(instance_id)
+
+    @retried
+    def end_now(self, instance_id: UUID, failure: str, now: datetime) -> str:
+        """Terminate: "requested" if this did it, else the final state it came too late for. Nothing is compensated."""
+        try:
+            with self.atomic():
+                run_id = self._run_of(instance_id)
+                self.release_key(run_id, t.TERMINATED)
+                if not self.terminate(run_id, now, failure):
+                    raise Refused
+                return "requested"
+        except Refused:
+            return self._end_of(instance_id)
+
+    @retried
+    def pause(self, instance_id: UUID, reason: str, now: datetime) -> str:
+        """Set the overlay; the state before, or the final state it came too late for. A second call changes nothing."""
+        mine = self.rows(WorkflowInstance).filter(chain_id=instance_id, state__in=t.OPEN_STATES)
+        mine.filter(paused_at__isnull=True).update(paused_at=now, pause_reason=reason, revision=F("revision") + 1)
+        return mine.values_list("state", flat=True).first() or self._end_of(instance_id)
+
+    @retried
+    def resume(self, instance_id: UUID, now: datetime) -> str:
+        """Lift the overlay; what fell due meanwhile is looked at now. A run that is not paused stays as it is."""
+        mine = self.rows(WorkflowInstance).filter(chain_id=instance_id, state__in=t.OPEN_STATES)
+        mine.filter(paused_at__isnull=False).update(
+            paused_at=None, pause_reason="", revision=F("revision") + 1, look_at=now
+        )
+        return mine.values_list("state", flat=True).first() or self._end_of(instance_id)
+
+    def _run_of(self, instance_id: UUID) -> UUID:
+        found = self.rows(WorkflowInstance).filter(Q(chain_id=instance_id) | Q(pk=instance_id))
+        pk: UUID | None = found.order_by("-created_at", "-id").values_list("pk", flat=True).first()
+        if pk is None:
+            raise InstanceNotFound(f"there is no workflow instance {instance_id}", instance_id=str(instance_id))
+        return pk
+
+    def _end_of(self, instance_id: UUID) -> str:
+        """The final state, or the one a COMPENSATING run is bound for."""
+        state, closing_as = (
+            self.rows(WorkflowInstance).filter(pk=self._run_of(instance_id)).values_list("state", "closing_as").get()
+        )
+        return closing_as or state
+
+    # -- retry -----------------------------------------------------------------------------------------------------
+
+    @retried
+    def reopen(self, instance_id: UUID, now: datetime) -> None:
+        """Take back the block, or the turn that ended the run FAILED; ``NotRetryable`` says why it cannot be.
+
+        The failed steps of that turn start afresh; their attempts go on counting.
+        """
+        run_id = self._run_of(instance_id)
+        with self.atomic():
+            if self._unblock(run_id):
+                return
+            run = self.rows(WorkflowInstance).filter(pk=run_id).values("state", "turn", "turn_at", "key_hash").get()
+            self._check(run_id, run)
+            if run["key_hash"] is not None:
+                self._take_key(run_id, run["key_hash"])
+            reopened = self.rows(WorkflowInstance).filter(pk=run_id, state=t.FAILED, turn=run["turn"]).update(
+                state=t.RUNNING, turn=F("turn") - 1, revision=F("revision") + 1, failure=None, finished_at=None,
+                open_key=run["key_hash"], look_at=now, waiting_for="", blocked_by="", cancel_requested_at=None,
+            )  # fmt: skip
+            if not reopened:
+                raise NotRetryable(f"instance {instance_id} changed while it was retried; look again", instance_id=str(run_id))
+            self.rows(Mailbox).filter(pk=run_id).update(closed_at=None)
+            self._take_back(run_id, run["turn"], now)
+
+    def _unblock(self, run_id: UUID) -> bool:
+        blocked = self.rows(WorkflowInstance).filter(pk=run_id, state=t.BLOCKED)
+        return bool(blocked.update(blocked_by="", revision=F("revision") + 1))
+
+    def _check(self, run_id: UUID, run: dict[str, Any]) -> None:
+        ids = {"instance_id": str(run_id)}
+        if run["state"] != t.FAILED:
+            raise NotRetryable(
+                f"instance {run_id} is {run['state']}; retry() reopens a BLOCKED or FAILED one: start a new one instead", **ids
+            )
+        steps = self.rows(StepResult).filter(instance_id=run_id)
+        if steps.filter(kind=journal.COMPENSATION).exists():
+            raise NotRetryable(
+                f"instance {run_id} was compensated: what its steps did is taken back; start a new one instead", **ids
+            )
+        failed = steps.filter(kind=journal.STEP, state=t.FAILED)
+        if failed.exists() and not failed.filter(taken_turn=run["turn"]).exists():
+            last = failed.order_by("-taken_turn").values_list("position", flat=True).first()
+            raise NotRetryable(
+                f"instance {run_id} went on after the failure at {last}: later steps have run; start a new one instead", **ids
+            )
+
+    def _take_key(self, run_id: UUID, key_hash: str) -> None:
+        mine = self.rows(WorkflowKey).filter(hash=key_hash, open_id__isnull=True)
+        if not mine.update(open_id=run_id):
+            raise NotRetryable(
+                f"the key of instance {run_id} is taken by an open instance now; end that one first", instance_id=str(run_id)
+            )
+
+    def _take_back(self, run_id: UUID, turn: int, now: datetime) -> None:
+        """What the turn took in is new again, what it ended or gave up is open again, what failed starts afresh."""
+        steps = self.rows(StepResult).filter(instance_id=run_id)
+        anew: dict[str, Any] = {
+            "state": t.SCHEDULED, "failures": 0, "deaths": 0, "expiries": 0, "resends": 0, "failure": None, "result": None,
+            "token": None, "due_at": None, "finished_at": None, "scheduled_at": now, "look_at": now, "abandoned": False,
+            "ended_turn": None, "taken_turn": None, "taken_at": None, "start_by_at": None, "end_by_at": None,
+        }  # fmt: skip
+        waits = (journal.TIMER, journal.SIGNAL)
+        open_again = {"state": t.SCHEDULED, "finished_at": None, "ended_turn": None, "abandoned": False, "taken_turn": None}
+        steps.filter(kind=journal.STEP, state=t.FAILED, taken_turn=turn).update(**anew)
+        steps.filter(ended_turn=turn, kind=journal.STEP, state=t.CANCELLED, limited=True).update(**{**anew, "state": t.HELD, "look_at": None})
+        steps.filter(ended_turn=turn, kind=journal.STEP, state=t.CANCELLED).update(**anew)
+        steps.filter(ended_turn=turn, kind=journal.STEP, state=t.ABANDONED).update(state=t.RUNNING, abandoned=False, ended_turn=None)
+        steps.filter(ended_turn=turn, kind=journal.STEP).update(abandoned=False, ended_turn=None)
+        steps.filter(kind__in=waits).filter(Q(ended_turn=turn) | Q(taken_turn=turn)).update(
+            **open_again, result=None, failure=None, look_at=F("due_at")
+        )
+        steps.filter(ended_turn=turn).update(**open_again)
+        steps.filter(taken_turn=turn).update(taken_turn=None, taken_at=None, look_at=now + RESEND)
+        self.rows(Message).filter(instance_id=run_id, taken_turn=turn).update(taken_turn=None, taken_at=None, look_at=now + RESEND)
