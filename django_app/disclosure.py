@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from durable_celery.codec import redact
+from durable_celery.codec.redaction import hidden_names
 from durable_celery.registry import registry
 from durable_celery.runtime import settings
 
@@ -20,6 +21,11 @@ class Disclosure:
 
     parameters: Sequence[str] | None
     hidden: Sequence[str]
+
+    @property
+    def has_secrets(self) -> bool:
+        """Whether one of the parameters is secret, or may be."""
+        return self.parameters is None or any(map(hidden_names(self.hidden), self.parameters))
 
     def __or__(self, other: Disclosure) -> Disclosure:
         """The parameters of this one, hidden by the names of both: a workflow's secret stays one in its steps."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django_app import disclosure, looks
@@ -10,8 +10,10 @@ from django_app.disclosure import Disclosure
 from django_app.models import StepResult, WorkflowInstance
 from django_app.values import Scrubber, call_data, scrubber, value_data
 from durable_celery.core import journal
+from durable_celery.core import transitions as t
 from durable_celery.core.failure import Failure
 
+FAILING = 20  # steps whose errors an instance's own texts may repeat
 BIG = ("args", "result", "failure", "attributes", "memo", "context", "blocked_by")
 
 
@@ -35,7 +37,7 @@ def summary(instance: WorkflowInstance, waiting_for: str) -> dict[str, Any]:
 def whole(instance: WorkflowInstance, waiting_for: str) -> dict[str, Any]:
     """Everything about an instance but its journal."""
     of = disclosure.of_workflow(instance.name, instance.version)
-    scrub = scrubber([(instance.args, of)] if instance.args else [])
+    scrub = scrubber_of(instance)
     return {
         **summary(instance, scrub(waiting_for)),
         "status": scrub(instance.status_text),
@@ -56,9 +58,17 @@ def whole(instance: WorkflowInstance, waiting_for: str) -> dict[str, Any]:
 def entries(instance: WorkflowInstance, steps: Sequence[StepResult]) -> list[dict[str, Any]]:
     """The journal in order; the names of ``handle.history()``."""
     workflow = disclosure.of_workflow(instance.name, instance.version)
-    calls = [(step.args, of_step(step, workflow)) for step in steps if step.args]
-    scrub = scrubber([*calls, (instance.args, workflow)] if instance.args else calls)
+    scrub = scrubber_of(instance, steps)
     return [_entry(step, of_step(step, workflow), scrub) for step in steps]
+
+
+def scrubber_of(instance: WorkflowInstance, steps: Iterable[StepResult] = ()) -> Scrubber:
+    """Takes secrets out of the texts of an instance and of ``steps``. One query: its errors repeat those of steps."""
+    workflow = disclosure.of_workflow(instance.name, instance.version)
+    failing = StepResult.objects.filter(instance=instance, state__in=(t.FAILED, t.RETRYING)).exclude(args="")
+    rows = [*steps, *failing.order_by("-id").only("kind", "name", "args")[:FAILING]]
+    calls = [(step.args, of_step(step, workflow)) for step in rows if step.args]
+    return scrubber([*calls, (instance.args, workflow)] if instance.args else calls)
 
 
 def of_step(step: StepResult, workflow: Disclosure) -> Disclosure:

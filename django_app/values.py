@@ -112,7 +112,9 @@ def scrubber(calls: Iterable[tuple[str, Disclosure]]) -> Scrubber:
             continue
         hidden = hidden_names(disclosure.hidden)
         args, kwargs = as_call(call)
-        for name, value in [*_labelled(args, disclosure.parameters), *kwargs.items()]:
+        for name, value in _labelled(args, disclosure.parameters):
+            found.update(_leaves(value, disclosure.parameters is None or hidden(name), hidden, 0))
+        for name, value in kwargs.items():
             found.update(_leaves(value, hidden(str(name)), hidden, 0))
     return Scrubber(secrets=sorted((text for text in found if len(text) >= SHORTEST_SECRET), key=len, reverse=True))
 

@@ -28,9 +28,9 @@ from django_app.admin.parts import (
 )
 from django_app.admin.spans import line_of
 from django_app.models import StepAttempt, StepResult, WorkflowInstance
-from django_app.records import of_step
+from django_app.records import scrubber_of
 from django_app.timeline import Timeline, draw, words
-from django_app.values import Budget, Shown, call_lines, scrubber, value_text
+from django_app.values import Budget, Shown, call_lines, value_text
 from durable_celery.core import transitions as t
 from durable_celery.core.identity import sort_key
 
@@ -157,10 +157,7 @@ def _step_url(site: AdminSite, instance: WorkflowInstance, position: str) -> str
 
 def _context(instance: WorkflowInstance, steps: Sequence[StepResult], sizes: Sizes) -> Context:
     workflow = disclosure.of_workflow(instance.name, instance.version)
-    calls = [(step.args, of_step(step, workflow)) for step in steps if step.args]
-    if instance.args:
-        calls.append((instance.args, workflow))
-    return Context(workflow=workflow, scrub=scrubber(calls), budget=Budget(BUDGET), sizes=sizes)
+    return Context(workflow=workflow, scrub=scrubber_of(instance, steps), budget=Budget(BUDGET), sizes=sizes)
 
 
 def _result(instance: WorkflowInstance, context: Context) -> Shown:

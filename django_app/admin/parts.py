@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +16,7 @@ from durable_celery.core import journal
 from durable_celery.core import transitions as t
 from durable_celery.core.failure import Failure
 
+WITHOUT_TEXT = "the text stands on the step's own page"
 MESSAGE = 2_000  # characters shown of an error's own text
 
 
@@ -90,6 +91,7 @@ class Context:
     scrub: Scrubber
     budget: Budget
     sizes: Sizes
+    without_text: bool = False  # of errors, nothing but their type
 
 
 def badge_of(instance: Any) -> Badge:
@@ -104,11 +106,14 @@ def failure_shown(text: str | None, context: Context) -> FailureShown | None:
     try:
         failure = Failure.from_text(text)
     except (ValueError, TypeError, KeyError, AttributeError):
-        return FailureShown(brief=context.budget.spend(context.scrub(text), MESSAGE).text, marks=(), trace=Shown())
+        raw = WITHOUT_TEXT if context.without_text else context.scrub(text)
+        return FailureShown(brief=context.budget.spend(raw, MESSAGE).text, marks=(), trace=Shown())
     flags = {
         "timed out": failure.timed_out, "lost": failure.lost, "cancelled": failure.cancelled, "final": failure.final
     }  # fmt: skip
     kind = failure.type.rpartition(".")[2]
+    if context.without_text:
+        return FailureShown(brief=f"{kind}: {WITHOUT_TEXT}", marks=(), trace=Shown())
     message = f"{kind}: {failure.message}" if failure.message else kind
     return FailureShown(
         brief=context.budget.spend(context.scrub(message), MESSAGE).text,
@@ -130,6 +135,8 @@ def step_shown(step: Any, records: Sequence[Any], context: Context, url: str) ->
     """A row with its earlier attempts; ``records`` are theirs, oldest first."""
     of = of_step(step, context.workflow)
     state = looks.step_state_of(step)
+    # Secrets of arguments that were not read cannot be found in error texts.
+    errors = replace(context, without_text=step.args is None and of.has_secrets)
     # The last error stands on the row itself, and among the attempts too.
     earlier = [record for record in records if record.attempt != step.attempt or record.outcome == "superseded"]
     left = max(earlier[0].attempt - 1, 0) if earlier else 0
@@ -149,8 +156,8 @@ def step_shown(step: Any, records: Sequence[Any], context: Context, url: str) ->
         spans=_spans(step),
         args=_args(step, of, context),
         result=_value(step.result, of, context, size=getattr(step, "result_size", None)),
-        failure=failure_shown(step.failure or _last_failure(step, records), context),
-        earlier=[attempt_shown(record, context, of) for record in earlier],
+        failure=failure_shown(step.failure or _last_failure(step, records), errors),
+        earlier=[attempt_shown(record, errors, of) for record in earlier],
         earlier_head="1 earlier attempt"
         if len(earlier) == 1 and not left
         else f"{len(earlier) + left} earlier attempts",

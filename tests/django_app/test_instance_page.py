@@ -329,6 +329,37 @@ def test_positions_of_an_unknown_definition_are_hidden(admin_client: Any) -> Non
     assert "its name is not known to this process" in text
 
 
+def test_secrets_of_arguments_too_large_to_read_do_not_show_in_errors(admin_client: Any) -> None:
+    instance = new_instance()
+    new_step(
+        instance, "1", name="tests.console.pay", args=call(7, "9876543", note="x" * 20_000), state="FAILED",
+        failure=failed(ValueError("pin 9876543 refused")),
+    )  # fmt: skip
+    text = text_of(admin_client, url_of(instance))
+    assert "9876543" not in text
+    assert "ValueError: the text stands on the step&#x27;s own page" in text
+    url = reverse("admin:durable_celery_workflowinstance_step", args=[instance.pk, "1"])
+    assert "ValueError: pin [redacted] refused" in text_of(admin_client, url)
+
+
+def test_secrets_of_a_step_on_another_page_do_not_show_in_the_error_of_the_instance(admin_client: Any) -> None:
+    failure = failed(ValueError("step tests.console.pay: pin 9876543 refused"))
+    instance = new_instance(state="FAILED", failure=failure)
+    for number in range(1, 101):
+        new_step(instance, str(number))
+    new_step(instance, "101", name="tests.console.pay", args=call(7, "9876543"), state="FAILED", failure=failure)
+    text = text_of(admin_client, url_of(instance))
+    assert "9876543" not in text
+    assert "pin [redacted] refused" in text
+
+
+def test_positions_of_an_unknown_definition_are_hidden_in_its_errors_too(admin_client: Any) -> None:
+    instance = new_instance(
+        name="gone.workflow", args=call("SECRET-1"), state="FAILED", failure=failed(ValueError("SECRET-1 is bad"))
+    )
+    assert "SECRET-1" not in text_of(admin_client, url_of(instance))
+
+
 def test_lone_surrogates_and_nul_are_shown_as_escapes(admin_client: Any) -> None:
     instance = new_instance(result=encode("a\0b\ud800c"), failure=failed(ValueError("x\0y\ud800z")), state="FAILED")
     text = text_of(admin_client, url_of(instance))
