@@ -490,6 +490,18 @@ class Store(Protocol):
     def postpone_step(self, step: OpenStep, look_at: datetime | None, *, resends: int | None = None) -> bool:
         """Move ``look_at`` if nobody else has: the sweep that wins acts, any other does nothing."""
 
+    def transaction(self) -> AbstractContextManager[None]:
+        """A transaction on the engine's alias; meanwhile a write of this thread on another alias raises UsageError."""
+
+    def atomic_attempt(self, step: OpenStep) -> AbstractContextManager[bool]:
+        """``transaction`` for one attempt of an ``atomic`` step; gives whether its token is still current."""
+
+    def atomic_committed(self, step: OpenStep) -> bool:
+        """Whether that transaction was committed: the row ended and kept the token. Waits for one that is in doubt."""
+
+    def transient(self, error: BaseException | None) -> bool:
+        """Whether it is an error of the database that another try may not meet."""
+
     def due_instances(self, now: datetime, limit: int) -> Sequence[InstanceRow]:
         """Instances whose ``look_at`` has come, oldest first."""
 

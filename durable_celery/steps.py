@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import difflib
 import inspect
@@ -114,9 +115,14 @@ class Step(Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the body here and now, for unit tests; ``current_step()`` has attempt 1, a fresh key and no token."""
-        with context.running(context.plain(self.name)):
-            result: R = run_body(self.body, args, kwargs)
+        result: R = self.run_here(context.plain(self.name), args, kwargs)
         return result
+
+    def run_here(self, current: context.CurrentStep, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the body without durability; of an ``atomic`` step in a transaction, as it is used to."""
+        here = runtime.current().store.transaction() if self.options.atomic else contextlib.nullcontext()
+        with context.running(current), here:
+            return run_body(self.body, args, kwargs)
 
     @property
     def task(self) -> Any:
@@ -182,6 +188,9 @@ def step(body: Any = None, /, *, name: str | None = None, **options: Any) -> Any
     ``start_to_close_timeout`` (one attempt; default ``STEP_TIMEOUT``), ``schedule_to_start_timeout`` (in the queue),
     ``schedule_to_close_timeout`` (all attempts and waits) and ``heartbeat_timeout`` are timedelta or seconds.
     ``on_lost``: "rerun" (at least once) or "fail" (at most once) when the process running it died.
+    ``atomic``: the body runs in a transaction of the engine's database that its result is committed with: exactly once
+    for what it does there by the ORM, at least once for anything else. A write on another database is refused. Keep it
+    short: its row locks are held until it returns. ``CompleteLater`` commits what was done with the hand-over.
     ``redact``: argument names that are never shown. ``queue``, ``priority``, ``rate_limit``: Celery's.
     """
     if body is None:
@@ -211,6 +220,11 @@ def _make(body: Any, name: str | None, options: StepOptions) -> Step[Any, Any]:
         )
     if not inspect.isroutine(body):
         raise UsageError(f"@step needs a function, got {body!r}")
+    if options.atomic and inspect.iscoroutinefunction(body):
+        raise UsageError(
+            f"@step(atomic=True) over the async def {body.__qualname__}: Django's transactions are synchronous, what "
+            "it awaits would run outside; make it a plain def, or leave atomic out"
+        )
     if inspect.isgeneratorfunction(body):
         raise UsageError(
             f"@step over the generator function {body.__qualname__}: a step body returns; a workflow yields (@workflow)"
@@ -241,6 +255,7 @@ def _terms(options: StepOptions, settings: Any) -> StepTerms:
         "heartbeat": options.heartbeat_timeout,
         "on_lost": options.on_lost,
         "priority": options.priority,
+        "atomic": options.atomic or None,
     }
     return StepTerms(
         text=json.dumps({k: v for k, v in data.items() if v is not None}, separators=(",", ":")),
@@ -264,10 +279,6 @@ def _options_of(name: str, given: dict[str, Any]) -> StepOptions:
                 + (f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"),
                 path=option,
             )
-    if given.get("atomic"):
-        raise UsageError(
-            "@step(atomic=True) is not there yet; until it is, make the body idempotent by current_step().idempotency_key"
-        )
     return StepOptions(**_checked(name, {k: v for k, v in given.items() if v is not UNSET}))
 
 

@@ -50,7 +50,9 @@ class AtomicAttempts(Attempts):
         with ExitStack() as stack:
             for connection in connections.all():
                 if connection.alias != self.alias:
-                    stack.enter_context(connection.execute_wrapper(partial(_refuse_writes, connection.alias, self.alias)))
+                    stack.enter_context(
+                        connection.execute_wrapper(partial(_refuse_writes, connection.alias, self.alias))
+                    )
             stack.enter_context(self.atomic())
             yield
 

@@ -23,7 +23,6 @@ from celery.utils.functional import head_from_fun
 from celery.utils.serialization import get_pickleable_exception
 
 from durable_celery import context, sweeps
-from durable_celery.bodies import run_body
 from durable_celery.celery import seat as seats
 from durable_celery.celery.deadlines import NoGuard
 from durable_celery.celery.quiet import TICK
@@ -50,8 +49,7 @@ def run_step(task: Any, *args: Any, **kwargs: Any) -> Any:
     """One message of a step."""
     header = _header(task)
     if "step" not in header:
-        with context.running(context.plain(task.name, task.request.id)):
-            return run_body(registry.steps[task.name].body, args, kwargs)
+        return registry.steps[task.name].run_here(context.plain(task.name, task.request.id), args, kwargs)
     ended = _contained(task, lambda: _attempt(int(header["step"]), header.get("after") or (None, None)))
     return _shown(ended)
 

@@ -1,7 +1,7 @@
 """One attempt of a step: claim, run the body, record its end, take the turn that follows.
 
 Rules of this file:
-- Nothing is open in the database while the body runs.
+- Nothing is open in the database while the body runs, unless the step is ``atomic``.
 - What is stored depends on the attempt's token alone; a late or superseded end is kept for people and changes nothing.
 """
 
@@ -11,6 +11,7 @@ import logging
 import os
 import random
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 from durable_celery import faults, runtime
 from durable_celery.core import transitions
 from durable_celery.core.journal import COMPENSATION
-from durable_celery.engine import turns, verdicts
+from durable_celery.engine import atomic, turns, verdicts
 from durable_celery.engine.execution import Guard, NoGuard, Outcome, execute
 from durable_celery.ports import AttemptRecord, Claimed, Dispatch, OpenStep, StepChange
 from durable_celery.runtime import Incarnation, Runtime
@@ -54,8 +55,16 @@ def run(
     claimed = _claim(rt, step_id, incarnation, timing)
     if claimed is None:
         return Ended(kind="refused")
-    outcome = execute(rt, claimed, guard or NoGuard())
-    return _record(rt, claimed.step, outcome, incarnation)
+    if not verdicts.terms_of(claimed.step.options).atomic:
+        return _record(rt, claimed.step, execute(rt, claimed, guard or NoGuard()), incarnation)
+    done = atomic.transact(rt, claimed, guard or NoGuard())
+    if done.superseded and done.outcome == Outcome():
+        return Ended(kind="refused")
+    if done.superseded:
+        return _superseded(rt, claimed.step, done.outcome, rt.clock.now(), incarnation)
+    if done.change is None:
+        return _record(rt, claimed.step, done.outcome, incarnation)
+    return _followed(rt, claimed.step, done.outcome, done.change, done.promoted, rt.clock.now())
 
 
 def _claim(
@@ -112,8 +121,14 @@ def _record(rt: Runtime, step: OpenStep, outcome: Outcome, incarnation: Incarnat
     faults.reach("record.after")
     if not changed.ok:
         return _superseded(rt, step, outcome, now, incarnation)
-    if changed.promoted:
-        rt.transport.dispatch(changed.promoted, now)
+    return _followed(rt, step, outcome, change, changed.promoted, now)
+
+
+def _followed(
+    rt: Runtime, step: OpenStep, outcome: Outcome, change: StepChange, promoted: Sequence[Dispatch], now: datetime
+) -> Ended:
+    if promoted:
+        rt.transport.dispatch(promoted, now)
     follow(rt, step, change, now)
     if change.state == transitions.SUCCEEDED:
         return Ended(kind="succeeded", value=outcome.value)

@@ -34,6 +34,7 @@ class Terms:
     schedule_to_close: float | None = None
     heartbeat: float | None = None
     on_lost: str = "rerun"
+    atomic: bool = False
 
 
 @lru_cache(maxsize=1024)
@@ -41,7 +42,7 @@ def terms_of(options: str) -> Terms:
     """The terms written on a row; fields of a newer release are ignored."""
     data: dict[str, Any] = json.loads(options) if options else {}
     retry = RetryPolicy.from_data(data["retry"]) if "retry" in data else RetryPolicy(maximum_attempts=1)
-    names = ("start_to_close", "schedule_to_start", "schedule_to_close", "heartbeat", "on_lost")
+    names = ("start_to_close", "schedule_to_start", "schedule_to_close", "heartbeat", "on_lost", "atomic")
     return Terms(retry=retry, **{name: data[name] for name in names if data.get(name) is not None})
 
 
