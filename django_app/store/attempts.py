@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -26,7 +26,6 @@ WORKING = tuple(state for state in t.OPEN_STATES if state != t.BLOCKED)
 class Attempts(Groups):
     """Claiming, ending and watching attempts."""
 
-    @retried
     def claim(
         self,
         step_id: int,
@@ -39,13 +38,22 @@ class Attempts(Groups):
         look_at: datetime | None,
     ) -> Claimed | None:
         """Claim a step that may run now, by one UPDATE; None, and no attempt counted, if there is nothing to claim."""
-        won = self._claimable(step_id, lease_id, now).update(
-            state=t.RUNNING, attempt=F("attempt") + 1, started_at=now, token=token, lease_id=lease_id, pid=pid,
-            close_at=close_at, look_at=look_at, heartbeat_at=None, finished_at=None,
-        )  # fmt: skip
-        if not won:
+        values = {
+            "state": t.RUNNING, "attempt": F("attempt") + 1, "started_at": now, "token": token, "lease_id": lease_id,
+            "pid": pid, "close_at": close_at, "look_at": look_at, "heartbeat_at": None, "finished_at": None,
+        }  # fmt: skip
+        if not self._take_claim(step_id, lease_id, now, values):
             return None
         faults.reach("claim.after_commit")
+        return self._read_claim(step_id, token)
+
+    @retried
+    def _take_claim(self, step_id: int, lease_id: UUID | None, now: datetime, values: Mapping[str, Any]) -> bool:
+        return bool(self._claimable(step_id, lease_id, now).update(**values))
+
+    # Repeated apart from the UPDATE: that has its effect once, and would find nothing to claim the second time.
+    @retried
+    def _read_claim(self, step_id: int, token: str) -> Claimed | None:
         fields = (*rows.STEP_FIELDS, "args", "last_heartbeat", "instance__name", "instance__context")
         values = self.rows(StepResult).filter(pk=step_id, token=token).values_list(*fields).first()
         if values is None:
@@ -175,6 +183,7 @@ def _values(step: OpenStep, change: StepChange) -> dict[str, Any]:
             "start_by_at", "close_at", "finished_at", "look_at", "unknown_end", "resends", "state",
         )
     }  # fmt: skip
+    values |= {name: value for name in ("args", "queue") if (value := getattr(change, name)) is not None}
     if step.state not in t.CLAIMED or change.state in t.CLAIMED:
         return values
     abandoned = {"abandoned": True}

@@ -11,7 +11,8 @@ from tests.project.testapp.steps import note
 def look_up(run: str, effect_id: int) -> str:
     """What a row says that was written in the transaction of the start."""
     note(run, "looked up")
-    return Effect.objects.get(pk=effect_id).what
+    what: str = Effect.objects.get(pk=effect_id).what
+    return what
 
 
 @workflow
