@@ -6,6 +6,7 @@ who hit it acts. One bad row is logged and stepped over.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 from collections.abc import Callable, Iterable
@@ -40,6 +41,7 @@ class TickReport:
     started: int = 0
     unblocked: int = 0
     errors: int = 0
+    lag: timedelta = timedelta(0)  # how far the workers are behind their queues
     next_look: datetime | None = None
 
 
@@ -53,10 +55,17 @@ def tick(*, by: str, force: bool = False) -> TickReport:
         report.next_look = rt.store.next_look()
         return report
     report.won = True
+    leases = rt.store.leases()
+    report.lag = timedelta(seconds=max((lease.lag for lease in leases), default=0.0))
     healthy = since is not None and now - since >= rt.settings.lease
-    _each(report, _leases_to_bury(rt, now) if healthy else (), lambda lease: _expire(rt, lease, now, report))
+    _each(report, _to_bury(leases, now) if healthy else (), lambda lease: _expire(rt, lease, now, report))
     _each(report, rt.store.claims(limit=BATCH) if healthy else (), lambda step: _lose_orphan(rt, step, now, report))
-    _each(report, rt.store.due_steps(now, BATCH), lambda step: _judge(rt, step, now, report))
+    _each(
+        report,
+        rt.store.due_steps(now, BATCH),
+        lambda step: _judge(rt, step, now, report),
+        lambda step: _put_off(rt, step, now),
+    )
     _each(report, rt.store.due_instances(now, BATCH), lambda instance: _wake(rt, instance, now, report))
     _each(report, rt.store.due_messages(now, BATCH), lambda instance_id: _advance(rt, instance_id, "", report))
     _each(
@@ -69,13 +78,21 @@ def tick(*, by: str, force: bool = False) -> TickReport:
     return report
 
 
-def _each(report: TickReport, rows: Iterable[Any], act: Callable[[Any], None]) -> None:
+def _each(
+    report: TickReport,
+    rows: Iterable[Any],
+    act: Callable[[Any], None],
+    put_off: Callable[[Any], object] = lambda row: None,
+) -> None:
+    """``put_off``: what becomes of a row that cannot be handled, lest enough of them leave no room for the others."""
     for row in rows:
         try:
             act(row)
         except Exception:
             report.errors += 1
             log.exception("the tick could not handle %s; it goes on with the next", _name(row))
+            with contextlib.suppress(Exception):
+                put_off(row)
 
 
 def _name(row: Any) -> str:
@@ -88,7 +105,7 @@ def _name(row: Any) -> str:
 
 
 def _judge(rt: Runtime, step: OpenStep, now: datetime, report: TickReport) -> None:
-    verdict = verdicts.judge(step, now, random.random())
+    verdict = verdicts.judge(step, now, random.random(), report.lag)
     faults.reach("tick.before_act")
     if verdict.change is not None:
         if change_step(rt, step, verdict.change, now, verdict.outcome):
@@ -110,8 +127,16 @@ def _judge(rt: Runtime, step: OpenStep, now: datetime, report: TickReport) -> No
         _advance(rt, step.instance_id, "", report)
 
 
+def _put_off(rt: Runtime, step: OpenStep, now: datetime) -> None:
+    rt.store.postpone_step(step, now + verdicts.patience(step.resends), resends=step.resends + 1)
+
+
 def _wake(rt: Runtime, instance: InstanceRow, now: datetime, report: TickReport) -> None:
-    rt.store.postpone_instance(instance.id, now + verdicts.patience(2))
+    turn_at = instance.start_at + verdicts.patience(0, report.lag)
+    if instance.state == transitions.PENDING and instance.start_at + verdicts.RESEND_GRACE <= now < turn_at:
+        rt.store.postpone_instance(instance.id, turn_at)  # its hint waits its turn in the queue
+        return
+    rt.store.postpone_instance(instance.id, now + verdicts.patience(2, report.lag))
     report.started += instance.state == transitions.PENDING
     rt.transport.advance(instance.id, instance.queue)
 
@@ -168,7 +193,7 @@ def release(lease_id: UUID, pid: int | None = None, *, reason: str) -> int:
 
 
 def bury_vanished(boot_id: str, pid_ns: str, alive: Callable[[int, int], bool]) -> int:
-    """Declare dead the leases of this host whose process is gone (or whose pid is another process now); release them."""
+    """Declare dead the leases of this host whose process is gone (or whose pid is another's by now); release them."""
     rt = runtime.current()
     count = 0
     for lease in rt.store.leases():
@@ -188,8 +213,8 @@ def unknown_step(step_id: int) -> None:
         rt.store.note_step_unknown(step_id, f"a worker that knows step {dispatch.name!r}", now + UNKNOWN_PATIENCE)
 
 
-def _leases_to_bury(rt: Runtime, now: datetime) -> list[Lease]:
-    return [lease for lease in rt.store.leases() if lease.expires_at < now]
+def _to_bury(leases: Iterable[Lease], now: datetime) -> list[Lease]:
+    return [lease for lease in leases if lease.expires_at < now]
 
 
 def _expire(rt: Runtime, lease: Lease, now: datetime, report: TickReport) -> None:

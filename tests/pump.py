@@ -26,13 +26,14 @@ from django_app.announcing import AnnouncingStore
 from django_app.models import Message as StoredMessage
 from django_app.models import WorkflowInstance
 from django_app.store.attempts import WORKING
-from durable_celery import faults, runtime, sweeps
+from durable_celery import faults, runtime, sweeps, workflow
 from durable_celery.celery.transport import CeleryTransport
 from durable_celery.conf import Settings
 from durable_celery.engine import attempts, turns
 from durable_celery.ports import Dispatch, Lease
 from durable_celery.registry import registry
 from durable_celery.runtime import Clock, Incarnation, Runtime
+from durable_celery.workflows import WorkflowDefinition
 
 BEGIN = datetime(2026, 11, 29, 12, 0, 0, tzinfo=timezone.utc)
 ROUNDS = 5000  # hops of the clock, or deliveries at one moment, after which something goes in circles
@@ -73,6 +74,7 @@ class Pump:
         self.fate: Callable[[Hint], Sequence[float]] = lambda hint: (0.0,)  # one delay in seconds for each copy
         self.choose: Callable[[Sequence[Hint]], int] = lambda ready: 0  # which of the deliverable ones is next
         self.guard: Any = None  # an `attempts.Guard`
+        self.contained: tuple[type[Exception], ...] = ()  # errors of the engine that the task logs, and goes on
         self.lease: Lease | None = None
         self.dead: list[Lease] = []
         self._numbers = count(1)
@@ -141,6 +143,8 @@ class Pump:
             ended = attempts.run(hint.step, incarnation=self.incarnation(), guard=self.guard, timing=hint.after)
         except Killed:
             self._bury()
+            return None
+        except self.contained:
             return None
         self.ended.append(ended)
         return ended
@@ -282,6 +286,13 @@ class _PumpedClock(Clock):
 
     def local(self) -> datetime:
         return self._local()
+
+
+def release(name: str, body: Callable[..., Any], **options: Any) -> WorkflowDefinition[..., Any]:
+    """Register `body` as the workflow of this name, in place of the one before: the next release of its code."""
+    body.__name__ = body.__qualname__ = name
+    made: WorkflowDefinition[..., Any] = workflow(name=name, **options)(body)
+    return made
 
 
 @contextmanager
