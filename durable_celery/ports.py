@@ -6,13 +6,14 @@ one sentence and, where it matters, the invariant it keeps. All times are aware 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
+from durable_celery.core.failure import Failure
 from durable_celery.core.journal import Journal
 
 # -- starting ------------------------------------------------------------------------------------------------------
@@ -207,6 +208,7 @@ class Dispatch:
     due_at: datetime | None = None  # not before this (a retry)
     close_after: float | None = None  # seconds one attempt may take
     look_after: float | None = None  # seconds after the claim at which the sweep must look
+    task: str = ""  # it is an existing Celery task, and routed by this name; empty: a step of ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +294,8 @@ class StepChange:
     look_at: datetime | None = None
     unknown_end: bool = False
     resends: int = 0
+    args: str | None = None  # None: as they are
+    queue: str | None = None  # None: as it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,6 +320,45 @@ class Changed:
     stopped: bool = False  # another attempt was to follow, but the run is being cancelled: the row FAILED instead
 
 
+# -- existing Celery tasks -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCall:
+    """One attempt of an existing Celery task. ``retries`` counts the ones it asked for before, as Celery does."""
+
+    name: str
+    id: str  # the same on every attempt
+    root_id: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    retries: int
+    node: str
+    options: Mapping[str, Any]  # headers, shadow, priority, timelimit
+    limited: Callable[[], AbstractContextManager[None]]  # goes around the body
+    keep: Callable[[Any], str]  # encodes the result; raises PayloadError
+    keep_call: Callable[[Sequence[Any], Mapping[str, Any]], str | None]  # of a retry; None: the arguments are the same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskEnd:
+    """How an attempt of an existing task ended. ``state`` is one of Celery's: SUCCESS, FAILURE, RETRY, IGNORED, REJECTED.
+
+    RETRY has ``delay``, and ``args``, ``queue`` where they change; REJECTED means that it goes back and is to run again
+    after ``delay``. ``traced`` is what Celery's own tracer would return.
+    """
+
+    state: str
+    value: Any = None
+    result: str | None = None
+    error: BaseException | None = None
+    failure: Failure | None = None
+    delay: timedelta = timedelta(0)
+    args: str | None = None
+    queue: str | None = None
+    traced: Any = None
+
+
 # -- processes -----------------------------------------------------------------------------------------------------
 
 
@@ -331,6 +374,7 @@ class Lease:
     start_ticks: int
     expires_at: datetime
     dead_at: datetime | None = None
+    lag: float = 0.0  # seconds by which its process was behind its queues at the last renewal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -447,6 +491,18 @@ class Store(Protocol):
     def step_of(self, token: str) -> OpenStep:
         """The row a token names, in whatever state; ``BadValue`` for a forged one, ``StepClosed`` if it is gone."""
 
+    def transaction(self) -> AbstractContextManager[None]:
+        """A transaction on the engine's alias; meanwhile a write of this thread on another alias raises UsageError."""
+
+    def atomic_attempt(self, step: OpenStep) -> AbstractContextManager[bool]:
+        """``transaction`` for one attempt of an ``atomic`` step; gives whether its token is still current."""
+
+    def atomic_committed(self, step: OpenStep) -> bool:
+        """Whether that transaction was committed: the row ended and kept the token. Waits for one that is in doubt."""
+
+    def transient(self, error: BaseException | None) -> bool:
+        """Whether it is an error of the database that another try may not meet."""
+
     def keep_superseded(self, step_id: int, record: AttemptRecord) -> None:
         """Keep a late result for people; changes nothing else."""
 
@@ -465,8 +521,8 @@ class Store(Protocol):
     def open_lease(self, lease: Lease) -> None:
         """Insert a lease."""
 
-    def renew_lease(self, lease_id: UUID, expires_at: datetime) -> bool:
-        """Extend a lease that is not dead; False if it was declared dead."""
+    def renew_lease(self, lease_id: UUID, expires_at: datetime, *, lag: float = 0.0) -> bool:
+        """Extend a lease that is not dead and note its ``lag``; False if it was declared dead."""
 
     def leases(self) -> Sequence[Lease]:
         """All leases not yet declared dead."""
@@ -489,18 +545,6 @@ class Store(Protocol):
 
     def postpone_step(self, step: OpenStep, look_at: datetime | None, *, resends: int | None = None) -> bool:
         """Move ``look_at`` if nobody else has: the sweep that wins acts, any other does nothing."""
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """A transaction on the engine's alias; meanwhile a write of this thread on another alias raises UsageError."""
-
-    def atomic_attempt(self, step: OpenStep) -> AbstractContextManager[bool]:
-        """``transaction`` for one attempt of an ``atomic`` step; gives whether its token is still current."""
-
-    def atomic_committed(self, step: OpenStep) -> bool:
-        """Whether that transaction was committed: the row ended and kept the token. Waits for one that is in doubt."""
-
-    def transient(self, error: BaseException | None) -> bool:
-        """Whether it is an error of the database that another try may not meet."""
 
     def due_instances(self, now: datetime, limit: int) -> Sequence[InstanceRow]:
         """Instances whose ``look_at`` has come, oldest first."""
@@ -529,6 +573,12 @@ class Transport(Protocol):
 
     def adapt(self, yielded: Any) -> Any:
         """The command a Celery signature stands for, or None if it is no signature."""
+
+    def plain(self, canvas: Any) -> Any:
+        """A Celery signature as plain data that ``adapt`` takes too; None if it is none, or has no durable form."""
+
+    def run_task(self, call: TaskCall) -> TaskEnd:
+        """Run an attempt of an existing task as Celery would: request, hooks, signals and log lines of its own."""
 
 
 class Client(Protocol):

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+NAME_LENGTH = 160  # characters; what the database's column holds
+
 Workflow: TypeAlias = Generator[Any, Any, R]
 """Annotates a workflow body: ``def fulfil(order_id: int) -> Workflow[Shipment]``."""
 
@@ -269,9 +271,9 @@ def _make(body: Any, name: str | None, options: WorkflowOptions) -> WorkflowDefi
             f"@workflow over the async def {body.__qualname__}: a body is a plain generator (steps may be async)"
         )
     made: WorkflowDefinition[Any, Any] = WorkflowDefinition(body, name or f"{body.__module__}.{body.__name__}", options)
-    if len(made.name) > 191:
+    if not 0 < len(made.name) <= NAME_LENGTH:
         raise BadValue(
-            f"workflow name {made.name!r} has {len(made.name)} characters, at most 191 are allowed", path="name"
+            f"workflow name {made.name!r} has {len(made.name)} characters, 1 to {NAME_LENGTH} are allowed", path="name"
         )
     registry.add_workflow(made)
     return made

@@ -96,6 +96,7 @@ class Migration(migrations.Migration):
                 ("start_ticks", models.BigIntegerField()),
                 ("expires_at", django_app.models.moments.MomentField()),
                 ("dead_at", django_app.models.moments.MomentField(blank=True, null=True)),
+                ("lag", models.FloatField(default=0.0)),
             ],
             options={
                 "verbose_name": "worker lease",

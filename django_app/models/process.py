@@ -19,6 +19,7 @@ class WorkerLease(models.Model):
     start_ticks = models.BigIntegerField()
     expires_at = MomentField()
     dead_at = MomentField(null=True, blank=True)
+    lag = models.FloatField(default=0.0)
 
     objects = EngineManager()
 

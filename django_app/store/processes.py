@@ -15,7 +15,7 @@ from django_app.store.retries import retried
 from durable_celery.core import transitions as t
 from durable_celery.ports import Lease, OpenStep
 
-LEASE_FIELDS = ("id", "node", "boot_id", "pid_ns", "pid", "start_ticks", "expires_at", "dead_at")
+LEASE_FIELDS = ("id", "node", "boot_id", "pid_ns", "pid", "start_ticks", "expires_at", "dead_at", "lag")
 
 
 class Processes(Connected):
@@ -27,9 +27,10 @@ class Processes(Connected):
         self.rows(WorkerLease).create(**{name: getattr(lease, name) for name in LEASE_FIELDS})
 
     @retried
-    def renew_lease(self, lease_id: UUID, expires_at: datetime) -> bool:
-        """Extend a lease that is not dead; False if it was declared dead or is gone."""
-        return bool(self.rows(WorkerLease).filter(pk=lease_id, dead_at__isnull=True).update(expires_at=expires_at))
+    def renew_lease(self, lease_id: UUID, expires_at: datetime, *, lag: float = 0.0) -> bool:
+        """Extend a lease that is not dead and note its ``lag``; False if it was declared dead or is gone."""
+        mine = self.rows(WorkerLease).filter(pk=lease_id, dead_at__isnull=True)
+        return bool(mine.update(expires_at=expires_at, lag=lag))
 
     @retried
     def leases(self) -> Sequence[Lease]:

@@ -1,4 +1,4 @@
-"""Memory that a worker's main process shares with its pool children: the lease in force, and what each child is at.
+"""Memory that a worker's main process shares with its pool children: the lease, the backlog, what each child is at.
 
 Rules of this file:
 - The board is made before the pool forks, so that every child inherits it; nothing here needs the database or a lock.
@@ -15,6 +15,8 @@ from uuid import UUID
 
 SLOTS = 2048  # pool children by index; one with a higher index has no slot and is watched by its exit alone
 _LEASES = 8  # offset of the two places for a lease id
+_BACKLOG = struct.Struct("<dd")  # how long the last message had waited, time.monotonic() when it was taken up
+_BACKLOG_AT = 40
 _FIRST = 64  # offset of the first slot
 _SLOT = struct.Struct("<qqd8x")  # pid, in a message, hard deadline (time.monotonic(), which a host's processes share)
 _NOBODY = bytes(16)
@@ -48,6 +50,16 @@ class Board:
         place = _LEASES + 16 * other
         self._memory[place : place + 16] = lease_id.bytes if lease_id else _NOBODY
         self._memory[0] = other
+
+    def note_wait(self, seconds: float, at: float) -> None:
+        """A message of ours was taken up ``at`` this ``time.monotonic()``, after so long in the broker."""
+        _BACKLOG.pack_into(self._memory, _BACKLOG_AT, max(0.0, seconds), at)
+
+    @property
+    def last_wait(self) -> tuple[float, float]:
+        """How long the last message had waited, and when that was; zeros before the first."""
+        seconds, at = _BACKLOG.unpack_from(self._memory, _BACKLOG_AT)
+        return seconds, at
 
     def slot(self, index: int, pid: int) -> Slot | None:
         """The slot of the child with this index, for that child to write; None past the last."""

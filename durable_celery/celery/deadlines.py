@@ -39,6 +39,11 @@ class NoGuard:
         """Limit nothing."""
         yield
 
+    @contextmanager
+    def limits(self, soft: float | None, hard: float | None, token: str) -> Iterator[None]:  # noqa: ARG002
+        """Limit nothing."""
+        yield
+
 
 class ChildGuard:
     """Limits the bodies that run in one message. ``fired`` says that the last one was interrupted.
@@ -55,17 +60,22 @@ class ChildGuard:
     @contextmanager
     def limit(self, seconds: float | None, token: str) -> Iterator[None]:
         """Raise ``SoftTimeLimitExceeded`` in the block after ``seconds``; ``GRACE`` later the process is killed."""
-        self.fired = False
-        if seconds is None:
+        with self.limits(seconds, None if seconds is None else seconds + GRACE, token):
             yield
-            return
-        armed = _Armed(self, token, time.monotonic() + seconds)
-        if self._slot:
-            self._slot.deadline(armed.deadline + GRACE)
+
+    @contextmanager
+    def limits(self, soft: float | None, hard: float | None, token: str) -> Iterator[None]:
+        """Raise ``SoftTimeLimitExceeded`` in the block after ``soft`` seconds, kill the process after ``hard``."""
+        self.fired = False
+        now = time.monotonic()
+        if self._slot and hard is not None:
+            self._slot.deadline(now + hard)
+        armed = None if soft is None else _Armed(self, token, now + soft)
         # Twice, since the signal may strike in the first ``finally``; it strikes once only.
         try:
             try:
-                self._alarm.arm(armed)
+                if armed is not None:
+                    self._alarm.arm(armed)
                 yield
             finally:
                 self._disarm()

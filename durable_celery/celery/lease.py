@@ -25,10 +25,13 @@ logger = logging.getLogger(__name__)
 class HeldLease:
     """The lease of this process. ``on_change`` is told each new id (None: none) before anything is claimed under it."""
 
-    def __init__(self, node: str, on_change: Callable[[UUID | None], None]) -> None:
+    def __init__(
+        self, node: str, on_change: Callable[[UUID | None], None], lag: Callable[[], float] = lambda: 0.0
+    ) -> None:
         self.node = node
         self.id: UUID | None = None
         self._on_change = on_change
+        self._lag = lag
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._complain = Sparing(logger)
@@ -80,7 +83,7 @@ class HeldLease:
         parts = runtime.current()
         parts.clock.measure()
         expires_at = parts.clock.now() + parts.settings.lease
-        if self.id is not None and parts.store.renew_lease(self.id, expires_at):
+        if self.id is not None and parts.store.renew_lease(self.id, expires_at, lag=self._lag()):
             logger.debug("lease %s renewed until %s", self.id, expires_at)
             return
         if self.id is not None:

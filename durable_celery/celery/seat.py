@@ -10,7 +10,8 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
@@ -33,11 +34,28 @@ class Seat:
         self.pool = pool
         self.board = Board()
         self.alarm = Alarm()
-        self.lease = HeldLease(node, self._put_on_board)
+        self.lease = HeldLease(node, self._put_on_board, self.lag)
+        self.busy: Callable[[], bool] = lambda: False  # whether no child can take a message; the watch knows
         self._pid = os.getpid()
+        self._told_at = time.monotonic()
 
     def _put_on_board(self, lease_id: UUID | None) -> None:
         self.board.lease_id = lease_id
+
+    def lag(self) -> float:
+        """Seconds by which this worker is behind, asked once a renewal.
+
+        What is not claimed within that time is not lost but waiting its turn; sending it again would only add to the pile.
+        """
+        waited, at = self.board.last_wait
+        since, self._told_at = self._told_at, time.monotonic()
+        if self.busy():
+            return max(waited, time.monotonic() - (at or since))
+        return waited if at >= since else 0.0
+
+    def note_wait(self, seconds: float) -> None:
+        """One of our messages was taken up after so long in the broker."""
+        self.board.note_wait(seconds, time.monotonic())
 
     def incarnation(self) -> Incarnation | None:
         """Who claims now; None while there is no lease (the database was away when the worker started)."""

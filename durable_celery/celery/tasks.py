@@ -13,6 +13,7 @@ Rules of this file:
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -50,13 +51,16 @@ def run_step(task: Any, *args: Any, **kwargs: Any) -> Any:
     header = _header(task)
     if "step" not in header:
         return registry.steps[task.name].run_here(context.plain(task.name, task.request.id), args, kwargs)
+    _note_wait(header)
     ended = _contained(task, lambda: _attempt(int(header["step"]), header.get("after") or (None, None)))
     return _shown(ended)
 
 
 def run_advance(task: Any, instance_id: str | None = None) -> None:
     """Take the turns an instance has to take. The id comes in our header, or as an argument."""
-    given = _header(task).get("instance", instance_id)
+    header = _header(task)
+    _note_wait(header)
+    given = header.get("instance", instance_id)
     if given is None:
         raise BadValue(f"{ADVANCE} needs the id of an instance", path="instance_id")
     _contained(task, lambda: _in_seat(lambda: turns.advance(UUID(str(given)))))
@@ -76,6 +80,13 @@ def run_workflow(task: Any, *args: Any, **kwargs: Any) -> str:
     except Exception as error:
         wait = RETRIES[min(task.request.retries, len(RETRIES) - 1)]
         raise task.retry(exc=error, countdown=wait, max_retries=None) from error
+
+
+def _note_wait(header: dict[str, Any]) -> None:
+    """Tell the board how long this message was on its way."""
+    seat = seats.taken()
+    if seat is not None and isinstance(header.get("sent"), (int, float)):
+        seat.note_wait(time.time() - header["sent"])
 
 
 def _attempt(step_id: int, after: Any) -> attempts.Ended:

@@ -11,23 +11,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from celery.canvas import Signature
 from kombu.exceptions import OperationalError
 
+from durable_celery.celery import canvas, existing_task
 from durable_celery.celery.current_app import current_app
 from durable_celery.celery.producers import Producers
 from durable_celery.celery.quiet import Sparing
 from durable_celery.conf import Settings
-from durable_celery.ports import Dispatch
+from durable_celery.ports import Dispatch, TaskCall, TaskEnd
 from durable_celery.registry import registry
 
 ADVANCE = "durable_celery.advance"
+RUN_TASK = "durable_celery.run_task"
 HEADER = "durable"
 SOON = 5.0  # seconds; what is due later waits in the database, not in the broker
 SILENCE = 3.0  # seconds in which a broker that failed is left alone
@@ -46,7 +47,10 @@ class Message:
     queue: str | None
     priority: int | None = None
     countdown: float | None = None
-    limit: float  # seconds until the pool kills whoever still holds it
+    limit: float | None  # seconds until the pool kills whoever still holds it
+    shadow: str | None = None  # the name people see
+    route: str | None = None  # the name it is routed by
+    options: Mapping[str, Any] = field(default_factory=dict)  # an existing task's own, of its class
 
 
 class CeleryTransport:
@@ -82,20 +86,25 @@ class CeleryTransport:
         return self._app().tasks[name]
 
     def adapt(self, yielded: Any) -> Any:
-        """The command a signature of a step's task stands for; None for anything else."""
-        if not isinstance(yielded, Signature):
+        """The command a signature of a step, an existing task or a canvas stands for; None for anything else."""
+        return canvas.command_of(self._app(), yielded) if canvas.is_canvas(yielded) else None
+
+    def plain(self, yielded: Any) -> Any:
+        """A signature as plain data, checked; None for anything else."""
+        if not canvas.is_canvas(yielded):
             return None
-        step = registry.steps.get(yielded.task or "")
-        if step is None:
-            return None
-        given = yielded.options
-        options = {name: given[name] for name in ("queue", "priority") if given.get(name) is not None}
-        chosen = step.using(**options) if options else step
-        return chosen(*yielded.args, **yielded.kwargs)
+        canvas.plan_of(self._app(), yielded)
+        return canvas.plain(yielded)
+
+    def run_task(self, call: TaskCall) -> TaskEnd:
+        """Run an attempt of an existing task."""
+        return existing_task.run(self._app(), call)
 
     # -- making messages
 
     def _step_message(self, one: Dispatch, now: datetime) -> Message:
+        if one.task:
+            return self._task_message(one, now)
         step = registry.steps.get(one.name)
         wait = _wait_of(one, now)
         return Message(
@@ -105,6 +114,24 @@ class CeleryTransport:
             priority=one.priority if one.priority is not None or step is None else step.options.priority,
             countdown=wait if wait > 0 else None,
             limit=(one.close_after or self._settings.step_timeout.total_seconds()) + self._engine_time(),
+        )
+
+    def _task_message(self, one: Dispatch, now: datetime) -> Message:
+        """An existing task: our message, under its name, and where a message of its own would go."""
+        task = self._app().tasks.get(one.task)
+        own = {} if task is None else {n: v for n, v in task._get_exec_options().items() if v is not None}
+        queue = one.queue or own.get("queue")
+        wait = _wait_of(one, now)
+        return Message(
+            task=RUN_TASK,
+            ids={"step": one.step_id, "after": [one.close_after, one.look_after], "task": one.name},
+            queue=queue,
+            priority=one.priority,
+            countdown=wait if wait > 0 else None,
+            limit=None if one.close_after is None else one.close_after + self._engine_time(),
+            shadow=one.name,
+            route=one.task,
+            options={} if queue else {name: own[name] for name in ("exchange", "routing_key") if name in own},
         )
 
     def _engine_time(self) -> float:
@@ -162,7 +189,7 @@ class CeleryTransport:
         return self._timeout - (time.monotonic() - began)
 
     def _send(self, app: Any, producer: Any, message: Message) -> None:
-        options: dict[str, Any] = {}
+        options = dict(message.options)
         if message.queue:
             options["queue"] = message.queue
         if message.priority is not None:
@@ -172,7 +199,7 @@ class CeleryTransport:
             (),
             {},
             countdown=message.countdown,
-            headers={HEADER: message.ids},
+            headers={HEADER: {**message.ids, "sent": time.time() + (message.countdown or 0)}},
             producer=producer,
             retry=False,
             timeout=self._timeout / 2,
@@ -183,7 +210,9 @@ class CeleryTransport:
             add_to_parent=False,
             expires=None,
             time_limit=message.limit,
-            soft_time_limit=message.limit - 1,
+            soft_time_limit=None if message.limit is None else message.limit - 1,
+            shadow=message.shadow,
+            route_name=message.route,
             **options,
         )
 

@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,11 +41,13 @@ class Child:
 class Watch:
     """Runs in a thread of the main process from the pool's start until after its end."""
 
-    def __init__(self, pool: Any, seat: Seat, errands: Errands) -> None:
+    def __init__(self, pool: Any, seat: Seat, errands: Errands, on_death: Callable[[], object] = lambda: None) -> None:
         self._pool = pool  # celery.concurrency.prefork.TaskPool
+        self._on_death = on_death
         self._seat = seat
         self._errands = errands
         self._queue = SharedQueue(getattr(pool, "_pool", None))
+        seat.busy = self._all_busy
         self._alive: dict[int, Child] = {}
         self._dead: set[int] = set()  # reported, and still in the pool's list
         self._killed: set[int] = set()
@@ -70,6 +73,11 @@ class Watch:
             except Exception:
                 logger.exception("watching the children of the pool failed; going on")
 
+    def _all_busy(self) -> bool:
+        """Whether no child can take a message now."""
+        readings = [self._seat.board.read(child.index) for child in list(self._alive.values())]
+        return bool(readings) and all(reading is not None and reading.busy for reading in readings)
+
     def _look(self, now: float) -> None:
         listed = self._listed()
         self._dead &= listed.keys()
@@ -86,8 +94,10 @@ class Watch:
                 self._dead.add(child.pid)
                 self._report(child, code, now)
         self._alive = alive
-        self._look_again(now)
+        if died:
+            self._on_death()
         self._queue.tend(died)
+        self._look_again(now)
 
     def _listed(self) -> dict[int, Child]:
         processes = list(getattr(getattr(self._pool, "_pool", None), "_pool", None) or ())
@@ -120,11 +130,7 @@ class Watch:
         reading = self._seat.board.read(child.index)
         if reading is None or reading.pid != child.pid or not 0 < reading.deadline < now or child.pid in self._killed:
             return
-        logger.warning(
-            "killing pool process %s: its step went on for %g s after SoftTimeLimitExceeded was raised in it",
-            child.pid,
-            GRACE,
-        )
+        logger.warning("killing pool process %s: its step went on for %g s after its time was up", child.pid, GRACE)
         self._killed.add(child.pid)
         os.kill(child.pid, signal.SIGKILL)
 

@@ -18,6 +18,7 @@ from durable_celery.celery.clockwork import Clockwork
 from durable_celery.celery.errands import Errands
 from durable_celery.celery.gate import gate
 from durable_celery.celery.seat import Seat
+from durable_celery.celery.wake import Waker
 from durable_celery.celery.watch import Watch
 from durable_celery.errors import NotConfigured
 
@@ -66,6 +67,11 @@ class DurableStep(bootsteps.StartStopStep):
         worker.blueprint.on_stopped = on_stopped
         presence.begin()
 
+    def register_with_event_loop(self, worker: Any, hub: Any) -> None:  # noqa: ARG002
+        """Each time the worker's event loop begins, after a reconnect as well."""
+        if self.presence is not None:
+            self.presence.listen_in(hub)
+
     def stop(self, worker: Any) -> None:  # noqa: ARG002
         """Tick no more; steps may still be running."""
         if self.presence is not None:
@@ -83,6 +89,8 @@ class Presence:
         self.seat = seat
         self._pool = pool
         self._errands = Errands()
+        # Looked up when it is called: the pool has it once it has started.
+        self._waker = Waker(lambda: pool.maintain_pool()) if _is_prefork(pool) else None
         self._watch: Watch | None = None
         self._clockwork: Clockwork | None = None
 
@@ -90,12 +98,17 @@ class Presence:
         """Take the lease, then watch, then tick."""
         self.seat.lease.open()
         self._errands.start()
-        if _is_prefork(self._pool):
-            self._watch = Watch(self._pool, self.seat, self._errands)
+        if self._waker is not None:
+            self._watch = Watch(self._pool, self.seat, self._errands, self._waker.wake)
             self._watch.start()
         if runtime.current().settings.tick_in_worker:
             self._clockwork = Clockwork(self.seat.node)
             self._clockwork.start()
+
+    def listen_in(self, hub: Any) -> None:
+        """Let the watch wake this event loop."""
+        if self._waker is not None:
+            self._waker.register(hub)
 
     def run_errand(self, what: str, errand: Any) -> None:
         """Have database work done beside the main thread, which must go on."""
@@ -122,6 +135,8 @@ class Presence:
                 type(error).__name__,
                 error,
             )
+        if self._waker is not None:
+            self._waker.close()
         if seats.taken() is self.seat:
             seats.take(None)
 

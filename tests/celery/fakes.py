@@ -37,7 +37,7 @@ class FakeStore:
         self._called("open_lease")
         self.leases[lease.id] = lease
 
-    def renew_lease(self, lease_id: UUID, expires_at: datetime) -> bool:
+    def renew_lease(self, lease_id: UUID, expires_at: datetime, *, lag: float = 0.0) -> bool:
         self._called("renew_lease")
         return lease_id in self.leases and lease_id not in self.dead
 

@@ -61,6 +61,8 @@ def test_a_step_message_carries_ids_in_its_headers_and_no_arguments(app, transpo
     assert transport.dispatch([one(look_after=5.0)], NOW) == 1
     (message,) = messages_in(app)
     assert message.headers["task"] == "shop.charge"
+    sent = message.headers["durable"].pop("sent")
+    assert abs(time.time() - sent) < 60
     assert message.headers["durable"] == {"step": 42, "after": [30.0, 5.0]}
     args, kwargs, _ = message.payload
     assert (args, kwargs) == ([], {})
@@ -83,6 +85,7 @@ def test_an_advance_names_its_instance(app, transport):
     assert transport.advance(instance_id)
     (message,) = messages_in(app)
     assert message.headers["task"] == "durable_celery.advance"
+    assert message.headers["durable"].pop("sent") > 0
     assert message.headers["durable"] == {"instance": str(instance_id)}
 
 

@@ -1,0 +1,142 @@
+"""What people and the outside do to a running instance: cancel, pause, retry, end a step that was handed over.
+
+Every call joins the current transaction, if there is one, and hints at it after the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from durable_celery import codec, runtime
+from durable_celery.core import transitions
+from durable_celery.core.failure import Failure, failure_of
+from durable_celery.engine import verdicts
+from durable_celery.errors import BadValue, InstanceClosed, StepClosed
+from durable_celery.ports import NewMessage, OpenStep, StepChange
+
+TRIES = 20  # of an end that meets a row which changes at the same moment
+
+
+# -- instances ---------------------------------------------------------------------------------------------------------
+
+
+def cancel(instance_id: UUID, reason: str = "") -> str:
+    """Ask an instance to end: ``CancelRequested`` is thrown at its current yield, its cleanup and compensations run.
+
+    "requested", or the final state it came too late for. A second call changes nothing, but for a BLOCKED instance, which
+    is then compensated from its journal without running the body. A paused instance is resumed by it.
+    """
+    return _request_end(instance_id, "cancel", reason)
+
+
+def time_out(instance_id: UUID) -> str:
+    """The same for an instance past its ``execution_timeout``; it ends FAILED with ``WorkflowTimedOut``."""
+    return _request_end(instance_id, "deadline", "execution_timeout is over")
+
+
+def terminate(instance_id: UUID, reason: str = "") -> str:
+    """End an instance at once: nothing more runs, nothing is compensated. "requested", or the final state it has."""
+    rt = runtime.current()
+    failure = Failure(type="Terminated", message=_reason(reason))
+    answer = rt.store.end_now(instance_id, failure.to_text(), rt.clock.now())
+    if answer == "requested":
+        rt.store.on_commit(lambda: rt.announce("workflow_finished", instance_id))
+    return answer
+
+
+def pause(instance_id: UUID, reason: str = "") -> None:
+    """Take no turn and claim no step until ``resume``; running attempts finish and are stored. Twice is once."""
+    rt = runtime.current()
+    _refuse_final(instance_id, rt.store.pause(instance_id, _reason(reason), rt.clock.now()), "paused")
+
+
+def resume(instance_id: UUID) -> None:
+    """Go on; what fell due meanwhile is judged now, in order of time."""
+    rt = runtime.current()
+    _refuse_final(instance_id, rt.store.resume(instance_id, rt.clock.now()), "resumed")
+    rt.store.on_commit(lambda: rt.transport.advance(instance_id))
+
+
+def retry(instance_id: UUID) -> None:
+    """Reopen the last failure or block: its failed steps start afresh. ``NotRetryable`` says why it cannot be."""
+    rt = runtime.current()
+    rt.store.reopen(instance_id, rt.clock.now())
+    rt.store.on_commit(lambda: rt.transport.advance(instance_id))
+
+
+def _request_end(instance_id: UUID, kind: str, reason: str) -> str:
+    rt = runtime.current()
+    message = NewMessage(kind=kind, name="", payload=codec.encode(_reason(reason), root="reason"))
+    answer = rt.store.request_end(instance_id, message, rt.clock.now())
+    if answer == "requested":
+        rt.store.on_commit(lambda: rt.transport.advance(instance_id))
+    return answer
+
+
+def _reason(reason: Any) -> str:
+    if not isinstance(reason, str):
+        raise BadValue(f"reason={reason!r:.80} is not allowed, expected a str", path="reason")
+    return reason
+
+
+def _refuse_final(instance_id: UUID, state: str, what: str) -> None:
+    if state in transitions.FINAL_STATES:
+        raise InstanceClosed(
+            f"instance {instance_id} is {state} and cannot be {what}", instance_id=str(instance_id), status=state
+        )
+
+
+# -- steps handed to the outside ---------------------------------------------------------------------------------------
+
+
+def complete_step(token: str, result: Any = None) -> None:
+    """End an open step with its result, from outside; the body of the workflow goes on with it.
+
+    ``token`` is ``current_step().token``; it is good from the first attempt on, also before ``CompleteLater``. The first
+    end wins, later ones raise ``StepClosed``. A result that cannot be kept is refused here, and the step stays open.
+    """
+    text = codec.encode(result, root="result", limit=runtime.settings().payload_limit)
+    _end_step(token, lambda step, now: verdicts.after_success(step, text, now))
+
+
+def fail_step(token: str, error: BaseException | str = "failed from outside") -> None:
+    """End an open step with an error, from outside, without another attempt; the body gets ``StepFailed``."""
+    failure = failure_of(error) if isinstance(error, BaseException) else Failure(type="Failed", message=str(error))
+    _end_step(token, lambda step, now: verdicts.after_failure(step, failure, now, 0.0, fatal=True))
+
+
+def heartbeat_step(token: str, details: Any = None) -> bool:
+    """Note a sign of life of a step handed to the outside; True if it is asked to stop. ``StepClosed`` once it ended."""
+    rt = runtime.current()
+    step = _open(rt.store.step_of(token))
+    now = rt.clock.now()
+    silence = verdicts.terms_of(step.options).heartbeat
+    silent_at = None if silence is None else now + timedelta(seconds=silence)
+    looks = (x for x in (silent_at, step.close_at, step.end_by_at) if x is not None)
+    text = None if details is None else codec.encode(details, root="details", limit=rt.settings.payload_limit)
+    return rt.store.heartbeat(step.id, step.token or "", text, now, min(looks, default=None)).cancel_requested
+
+
+def _end_step(token: str, verdict: Callable[[OpenStep, datetime], StepChange]) -> None:
+    rt = runtime.current()
+    for _ in range(TRIES):
+        step = _open(rt.store.step_of(token))
+        now = rt.clock.now()
+        changed = rt.store.change_step(step, verdict(step, now))
+        if changed.ok:
+            rt.store.on_commit(lambda: rt.transport.dispatch(changed.promoted, now))
+            rt.store.on_commit(lambda: rt.transport.advance(step.instance_id))
+            return
+    raise StepClosed(f"step {step.name} at {step.position} of instance {step.instance_id} changes too fast; try again")
+
+
+def _open(step: OpenStep) -> OpenStep:
+    if step.state in transitions.STEP_FINAL:
+        raise StepClosed(
+            f"step {step.name} at {step.position} of instance {step.instance_id} is {step.state} already; the first end wins",
+            instance_id=str(step.instance_id),
+        )
+    return step
