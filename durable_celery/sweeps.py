@@ -114,14 +114,7 @@ def _judge(rt: Runtime, step: OpenStep, now: datetime, report: TickReport) -> No
     if not rt.store.postpone_step(step, verdict.look_at, resends=verdict.resends):
         return  # another sweep acted on this row since it was read
     if verdict.dispatch:
-        if step.resends:
-            log.info(
-                "step %s at %s of instance %s is sent again, number %s",
-                step.name,
-                step.position,
-                step.instance_id,
-                step.resends + 1,
-            )
+        _note_resend(step)
         report.sent += rt.transport.dispatch(rt.store.dispatches([step.id]), now)
     elif verdict.advance:
         _advance(rt, step.instance_id, "", report)
@@ -129,6 +122,15 @@ def _judge(rt: Runtime, step: OpenStep, now: datetime, report: TickReport) -> No
 
 def _put_off(rt: Runtime, step: OpenStep, now: datetime) -> None:
     rt.store.postpone_step(step, now + verdicts.patience(step.resends), resends=step.resends + 1)
+
+
+def _note_resend(step: OpenStep) -> None:
+    """A scheduled row was sent by the turn that made it; a retry that falls due is sent here for the first time."""
+    number = step.resends + (step.state == transitions.SCHEDULED)
+    if number:
+        log.info(
+            "step %s at %s of instance %s is sent again, number %s", step.name, step.position, step.instance_id, number
+        )
 
 
 def _wake(rt: Runtime, instance: InstanceRow, now: datetime, report: TickReport) -> None:
