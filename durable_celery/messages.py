@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar, overload
+from weakref import WeakValueDictionary
 
 from durable_celery import codec, runtime
 from durable_celery.core.commands import Command, SignalCommand
@@ -13,13 +14,17 @@ from durable_celery.errors import BadValue, UsageError
 T = TypeVar("T")
 D = TypeVar("D")
 
+# Every living signal by name, for those who have but the name: the admin and the command line. Of several with one
+# name a typed one. Weak, for a body may make names by the thousand.
+signals: WeakValueDictionary[str, Signal[Any]] = WeakValueDictionary()
+
 _RAISE: Any = type("Raise", (), {"__repr__": lambda self: "<raise SignalTimeout>"})()
 
 
 class Signal(Generic[T]):
     """A kind of message, by name. Given a ``type``, payloads of another type are refused where they are sent."""
 
-    __slots__ = ("name", "type")
+    __slots__ = ("__weakref__", "name", "type")
 
     @overload
     def __init__(self: Signal[Any], name: str) -> None: ...
@@ -30,6 +35,9 @@ class Signal(Generic[T]):
             raise BadValue(f"a signal needs a name of 1 to 191 characters, got {name!r}", path="name")
         self.name = name
         self.type = type
+        known = signals.get(name)
+        if known is None or known.type is None or type is not None:
+            signals[name] = self
 
     def __repr__(self) -> str:
         return f"<signal {self.name!r}>"
@@ -68,6 +76,19 @@ class Signal(Generic[T]):
                 f"signal {self.name!r} carries a {self.type.__name__}, got {type(payload).__name__} {codec.preview(payload)}",
                 path="payload",
             )
+
+
+def payload_of(name: str, data: Any) -> Any:
+    """Plain JSON as the payload of the signal of this name: of its type where this process knows it, else as it is.
+
+    ``BadValue`` names the path to what does not fit.
+    """
+    known = signals.get(name)
+    if known is None:
+        return data
+    payload = codec.from_plain(data, known.type, path="payload")
+    known.check(payload)
+    return payload
 
 
 def instant(when: Any, what: str) -> datetime:

@@ -14,6 +14,7 @@ from durable_celery.codec.decoder import copy, decode
 from durable_celery.codec.display import preview
 from durable_celery.codec.encoder import encode
 from durable_celery.codec.names import register_alias
+from durable_celery.codec.plain import from_plain, signature_text
 from durable_celery.codec.redaction import redact, redact_call
 from durable_celery.codec.registered import register_type
 
@@ -21,9 +22,11 @@ __all__ = [
     "copy",
     "decode",
     "encode",
+    "from_plain",
     "preview",
     "redact",
     "redact_call",
     "register_alias",
     "register_type",
+    "signature_text",
 ]

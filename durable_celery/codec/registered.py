@@ -90,4 +90,9 @@ def unpack_registered(tagged: dict[str, Any]) -> Any:
         ) from error
 
 
+def unpack_plain(kind: type, value: Any) -> Any:
+    """What the registered ``decode`` makes of plain data; its errors are its own."""
+    return _registrations[kind].decode(value)
+
+
 _CLASS = type
