@@ -51,20 +51,20 @@ class Report:
         return [
             f"{self.kills.total()} kills:",
             *(f"  {count:5} {where}" for where, count in sorted(self.kills.items())),
-            f"{self.attempts} attempts of {self.results} steps, {self.deaths} of them died, {self.unfinished} unfinished",
+            f"{self.attempts} attempts of {self.results} steps, {self.deaths} died; {self.unfinished} runs unfinished",
             f"{self.results} results, {self.effects} effects, {ENTRIES} to each: {verdict}",
             *(f"  torn: {what}" for what in self.torn),
         ]
 
 
-def kill_and_count(kills: int, folder: Path, *, seed: int, gap: float = 0.5) -> Report:
+def kill_and_count(kills: int, folder: Path, *, seed: int, gap: float = 0.5, odds: float = DICE) -> Report:
     """Keep a worker busy with atomic steps until so many kills have struck; let the rest finish; count."""
     from tests.processes import start_worker
 
     dice = random.Random(seed)
     marks = folder / "marks"
     marks.mkdir()
-    env = {"TEST_DURABLE_CELERY": json.dumps(SETTINGS), "TEST_DICE": f"{marks}:{DICE}"}
+    env = {"TEST_DURABLE_CELERY": json.dumps(SETTINGS), "TEST_DICE": f"{marks}:{odds}"}
     run = f"atomic-{uuid.uuid4().hex[:12]}"
     struck: Counter[str] = Counter()
     worker = start_worker(folder / "worker-0.log", env=env).wait_until_ready()

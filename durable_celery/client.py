@@ -3,145 +3,20 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any
 from uuid import UUID
 
 from durable_celery import calls, codec, runtime
-from durable_celery.core import identity, transitions
-from durable_celery.core.failure import Failure
-from durable_celery.engine import outlook, verdicts
-from durable_celery.errors import (
-    BadValue,
-    InstanceNotFound,
-    KeyConflict,
-    UsageError,
-    WorkflowBlocked,
-    WorkflowCancelled,
-    WorkflowFailed,
-    WorkflowTerminated,
-)
-from durable_celery.ports import Created, InstanceRow, NewInstance, NewMessage
+from durable_celery.core import identity, labels
+from durable_celery.engine import verdicts
+from durable_celery.errors import BadValue, InstanceNotFound, KeyConflict
+from durable_celery.handle import WorkflowHandle as WorkflowHandle
+from durable_celery.ports import Created, NewInstance, NewMessage
 from durable_celery.registry import registry
+from durable_celery.twins import in_thread
 from durable_celery.workflows import StartOptions, WorkflowDefinition
-
-R = TypeVar("R")
-
-POLL_FIRST, POLL_MOST = 0.02, 0.5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryEntry:
-    """One row of ``handle.history()``. ``attempts`` counts starts; ``error`` is a Failure, ``result`` the decoded value."""
-
-    position: str
-    kind: str
-    name: str
-    state: str
-    args: Any
-    result: Any
-    error: Failure | None
-    attempts: int
-    scheduled_at: datetime | None
-    started_at: datetime | None
-    finished_at: datetime | None
-    turn: int | None
-
-
-class WorkflowHandle(Generic[R]):
-    """An instance, by its id. Attributes are read afresh each time and follow continued runs.
-
-    ``created`` is True if the call that returned this handle started the instance.
-    """
-
-    __slots__ = ("created", "id")
-
-    def __init__(self, id: str, created: bool = False) -> None:
-        self.id = id
-        self.created = created
-
-    def __repr__(self) -> str:
-        return f"<workflow handle {self.id}>"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, WorkflowHandle) and other.id == self.id
-
-    def __hash__(self) -> int:
-        return hash(self.id)
-
-    @property
-    def run_id(self) -> str:
-        """The id of the newest run."""
-        return str(self._row().id)
-
-    @property
-    def key(self) -> str | None:
-        """The business key."""
-        return self._row().key
-
-    @property
-    def status(self) -> str:
-        """The state, or PAUSED while it is paused."""
-        return outlook.shown_state(self._row())
-
-    @property
-    def waiting_for(self) -> str:
-        """In words: on what, since and until when; of a BLOCKED instance the error. Empty once closed."""
-        row = self._row()
-        return outlook.waiting_for(row, runtime.current().store.open_steps(row.id), runtime.current().clock.now())
-
-    def result(self, timeout: float | timedelta | None = None) -> R:
-        """Wait for the end and return the result.
-
-        Raises ``WorkflowFailed``, ``WorkflowCancelled`` or ``WorkflowTerminated``; with a timeout (seconds) TimeoutError,
-        without one ``WorkflowBlocked`` if it is BLOCKED. Refused inside ``atomic()``: the result could not come.
-        """
-        store = runtime.current().store
-        if store.in_transaction():
-            raise UsageError(
-                f"result() of instance {self.id} inside atomic(): what is not committed cannot run, and an open transaction may "
-                "not see the end; call it after the block"
-            )
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        deadline = None if seconds is None else time.monotonic() + seconds
-        pause = POLL_FIRST
-        while True:
-            row = self._row()
-            if row.state in transitions.FINAL_STATES:
-                value: R = _outcome(row)
-                return value
-            if row.state == transitions.BLOCKED and deadline is None:
-                raise WorkflowBlocked(
-                    f"workflow {row.name} instance {self.id} is {row.waiting_for}",
-                    instance_id=self.id,
-                    waiting_for=row.waiting_for,
-                )
-            if deadline is not None and time.monotonic() >= deadline:
-                raise TimeoutError(
-                    f"workflow {row.name} instance {self.id} is {self.status} after {seconds:g} s: {self.waiting_for}"
-                )
-            time.sleep(pause if deadline is None else max(0.0, min(pause, deadline - time.monotonic())))
-            pause = min(pause * 1.3, POLL_MOST)
-
-    def signal(self, name: str, payload: Any = None, signal_id: str | None = None) -> None:
-        """Send a message by name, in the current transaction; a second one with the same ``signal_id`` changes nothing.
-
-        ``InstanceClosed`` if it has ended (nothing is stored then), ``InstanceNotFound`` if there is none.
-        """
-        _client.signal(self, name, payload, signal_id)
-
-    def history(self) -> list[HistoryEntry]:
-        """The journal in order of position, compensations last."""
-        return [_entry(row) for row in runtime.current().store.history(self._row().id)]
-
-    def _row(self) -> InstanceRow:
-        row = runtime.current().store.find(UUID(self.id))
-        if row is None:
-            raise InstanceNotFound(f"there is no workflow instance {self.id}", instance_id=self.id)
-        return row
 
 
 class Client:
@@ -185,6 +60,8 @@ class Client:
             raise BadValue(
                 f"signal_id={signal_id!r} is not allowed, expected a non-empty str or None", path="signal_id"
             )
+        labels.check_text(name, "name")
+        labels.check_text(signal_id or "", "signal_id")
         rt = runtime.current()
         limit = rt.settings.payload_limit
         text = codec.encode(payload, root=f"payload of signal {name!r}", limit=limit)
@@ -201,8 +78,11 @@ def get_handle(id: str | UUID) -> WorkflowHandle[Any]:
     return handle
 
 
+aget_handle = in_thread(get_handle)
+
+
 def start_by_message(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], task_id: str) -> UUID:
-    """Start the workflow a Celery message names; the task id is the instance id, so a redelivery starts nothing twice."""
+    """Start the workflow a Celery message names; its task id is the instance id, so again starts nothing."""
     definition = registry.newest(name)
     handle = _client.start(definition, [(tuple(args), dict(kwargs))], StartOptions(id=task_id))[0]
     return UUID(handle.id)
@@ -264,8 +144,8 @@ def _check_same(definition: WorkflowDefinition[Any, Any], new: NewInstance, row:
     if row.created or by_id or row.args == new.args:
         return
     raise KeyConflict(
-        f"key {new.key!r} of workflow {definition.name} is taken by open instance {row.id}, which was started with other arguments; "
-        "use the same arguments, another key, or conflict='terminate_existing'",
+        f"key {new.key!r} of workflow {definition.name} is taken by open instance {row.id}, which was started with "
+        "other arguments; use the same arguments, another key, or conflict='terminate_existing'",
         key=new.key or "",
         instance_id=str(row.id),
     )
@@ -288,51 +168,6 @@ def _id_of(target: Any) -> UUID:
         return value if isinstance(value, UUID) else UUID(str(value))
     except ValueError:
         raise InstanceNotFound(f"{target!r} is no instance id, handle or instance") from None
-
-
-def _outcome(row: InstanceRow) -> Any:
-    if row.state == transitions.COMPLETED:
-        return None if row.result is None else codec.decode(row.result)
-    ids = {"instance_id": str(row.chain_id)}
-    failure = Failure.from_text(row.failure) if row.failure else Failure(type="", message="")
-    what = f"workflow {row.name} instance {row.chain_id}"
-    if row.state == transitions.CANCELLED:
-        raise WorkflowCancelled(f"{what} was cancelled: {failure.message}", reason=failure.message, **ids)
-    if row.state == transitions.TERMINATED:
-        raise WorkflowTerminated(f"{what} was terminated: {failure.message}", reason=failure.message, **ids)
-    raise WorkflowFailed(
-        f"{what} failed: {failure.brief}",
-        error_type=failure.type,
-        error_types=failure.types,
-        message=failure.message,
-        traceback=failure.traceback,
-        attributes=failure.attributes,
-        **ids,
-    )
-
-
-def _entry(row: Mapping[str, Any]) -> HistoryEntry:
-    return HistoryEntry(
-        position=row["position"],
-        kind=row["kind"],
-        name=row["name"],
-        state=row["state"],
-        args=_shown(calls.decode_call, row["args"]) if row["args"] else ((), {}),
-        result=None if row["result"] is None else _shown(codec.decode, row["result"]),
-        error=Failure.from_text(row["error"]) if row["error"] else None,
-        attempts=row["attempts"],
-        scheduled_at=row["scheduled_at"],
-        started_at=row["started_at"],
-        finished_at=row["finished_at"],
-        turn=row["turn"],
-    )
-
-
-def _shown(read: Callable[[str], Any], text: str) -> Any:
-    try:
-        return read(text)
-    except Exception:  # noqa: BLE001 - a value whose class is gone must not hide the history
-        return text
 
 
 _client = Client()

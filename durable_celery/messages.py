@@ -7,9 +7,11 @@ from typing import Any, Generic, TypeVar, overload
 from weakref import WeakValueDictionary
 
 from durable_celery import codec, runtime
+from durable_celery.core import labels
 from durable_celery.core.commands import Command, SignalCommand
 from durable_celery.core.retry import Duration, seconds_of
 from durable_celery.errors import BadValue, UsageError
+from durable_celery.twins import in_thread
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -33,6 +35,7 @@ class Signal(Generic[T]):
     def __init__(self, name: str, type: Any = None) -> None:
         if not isinstance(name, str) or not name.strip() or len(name) > 191:
             raise BadValue(f"a signal needs a name of 1 to 191 characters, got {name!r}", path="name")
+        labels.check_text(name, "name")
         self.name = name
         self.type = type
         known = signals.get(name)
@@ -68,6 +71,10 @@ class Signal(Generic[T]):
         """Send to a handle, an instance or an id, in the current transaction. See ``WorkflowHandle.signal``."""
         self.check(payload)
         runtime.client().signal(target, self.name, payload, signal_id)
+
+    async def asend(self, target: Any, payload: T | None = None, *, signal_id: str | None = None) -> None:
+        """``send`` for async code."""
+        await in_thread(self.send)(target, payload, signal_id=signal_id)
 
     def check(self, payload: Any) -> None:
         """``BadValue`` if the payload is not of the signal's type."""

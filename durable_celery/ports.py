@@ -585,7 +585,7 @@ class Client(Protocol):
     """What definitions ask of the floor above them: starting instances and sending to them."""
 
     def start(
-        self, definition: Any, calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]], options: Mapping[str, Any]
+        self, definition: Any, calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]], options: Any, /
     ) -> Any:
         """Start one instance a call; a list of handles in order."""
 

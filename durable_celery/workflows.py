@@ -10,14 +10,15 @@ from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
 from durable_celery import calls, runtime
-from durable_celery.core import identity, scope
+from durable_celery.core import identity, labels, scope
 from durable_celery.core.commands import Command
 from durable_celery.core.retry import Duration, seconds_of
 from durable_celery.errors import BadValue, NotInWorkflow, UsageError
 from durable_celery.registry import registry
+from durable_celery.twins import Starts, in_thread
 
 if TYPE_CHECKING:
-    from durable_celery.client import WorkflowHandle
+    from durable_celery.handle import WorkflowHandle
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,8 +62,8 @@ class StartOptions:
     id: str | None = None
 
 
-class WorkflowDefinition(Generic[P, R]):
-    """A workflow: its body under a name and version, and the ways to start instances."""
+class WorkflowDefinition(Starts[P, R]):
+    """A workflow: its body under a name and version, and the ways to start instances; each with an ``a`` twin."""
 
     def __init__(self, body: Callable[P, Any], name: str, options: WorkflowOptions) -> None:
         self.body = body
@@ -136,8 +137,8 @@ class WorkflowDefinition(Generic[P, R]):
                 execution_timeout=None
                 if execution_timeout is None
                 else seconds_of(execution_timeout, "execution_timeout"),
-                attributes=attributes,
-                memo=memo,
+                attributes=_plain(attributes, "attributes"),
+                memo=_plain(memo, "memo"),
                 subject=subject,
                 signal=signal,
                 conflict=conflict,
@@ -166,12 +167,16 @@ class WorkflowDefinition(Generic[P, R]):
         handle: WorkflowHandle[R] = runtime.client().get(self.name, key)
         return handle
 
+    async def aget(self, *, key: str) -> WorkflowHandle[R]:
+        """``get`` for async code."""
+        return await in_thread(self.get)(key=key)
+
     def _start(self, made: Sequence[tuple[tuple[Any, ...], dict[str, Any]]], options: StartOptions) -> list[Any]:
         handles: list[Any] = runtime.client().start(self, made, options)
         return handles
 
 
-class Starter(Generic[P, R]):
+class Starter(Starts[P, R]):
     """A workflow with options; ``workflow.using(...)``."""
 
     def __init__(self, definition: WorkflowDefinition[P, R], options: StartOptions) -> None:
@@ -275,8 +280,18 @@ def _make(body: Any, name: str | None, options: WorkflowOptions) -> WorkflowDefi
         raise BadValue(
             f"workflow name {made.name!r} has {len(made.name)} characters, 1 to {NAME_LENGTH} are allowed", path="name"
         )
+    labels.check_text(made.name, "name")
     registry.add_workflow(made)
     return made
+
+
+def _plain(given: Mapping[str, Any] | None, what: str) -> dict[str, Any] | None:
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise BadValue(f"{what}={given!r:.80} is not allowed, expected a dict or None", path=what)
+    checked: dict[str, Any] = labels.check_json(dict(given), what)
+    return checked
 
 
 def _from_celery(start: StartOptions, options: dict[str, Any]) -> StartOptions:

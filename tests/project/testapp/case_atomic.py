@@ -54,7 +54,8 @@ def dawdle(run: str, times: int, where: str) -> int:
                 cursor.execute(SLEEPS[connection.vendor], [20])
         else:
             time.sleep(20)
-    return Effect.objects.filter(run=run).count()
+    effects: int = Effect.objects.filter(run=run).count()
+    return effects
 
 
 @workflow(name="case_atomic.dawdling", fails_on=StepFailed)

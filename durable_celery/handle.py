@@ -1,0 +1,224 @@
+"""What is known and asked of an instance from outside, by its id."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypeVar, cast
+from uuid import UUID
+
+from durable_celery import calls, codec, runtime
+from durable_celery.core import transitions
+from durable_celery.core.failure import Failure
+from durable_celery.engine import outlook
+from durable_celery.errors import (
+    InstanceNotFound,
+    UsageError,
+    WorkflowBlocked,
+    WorkflowCancelled,
+    WorkflowFailed,
+    WorkflowTerminated,
+)
+from durable_celery.handle_async import HandleTwins, with_twins
+from durable_celery.ports import InstanceRow
+from durable_celery.twins import in_thread
+
+R = TypeVar("R")
+
+POLL_FIRST, POLL_MOST = 0.02, 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryEntry:
+    """One row of ``handle.history()``. ``attempts`` counts starts; ``error`` is a Failure, ``result`` is decoded."""
+
+    position: str
+    kind: str
+    name: str
+    state: str
+    args: Any
+    result: Any
+    error: Failure | None
+    attempts: int
+    scheduled_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    turn: int | None
+
+
+@dataclass(slots=True, kw_only=True)
+class Wait:
+    """How long ``result`` waits, and how long until its next look; the looks become rarer."""
+
+    seconds: float = 0.0
+    deadline: float | None = None
+    next_pause: float = POLL_FIRST
+
+    @classmethod
+    def until(cls, timeout: float | timedelta | None) -> Wait:
+        if timeout is None:
+            return cls()
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        return cls(seconds=seconds, deadline=time.monotonic() + seconds)
+
+    def is_over(self) -> bool:
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+    def pause(self) -> float:
+        pause, self.next_pause = self.next_pause, min(self.next_pause * 1.3, POLL_MOST)
+        return pause if self.deadline is None else max(0.0, min(pause, self.deadline - time.monotonic()))
+
+
+@with_twins
+class WorkflowHandle(HandleTwins[R]):
+    """An instance, by its id. Attributes are read afresh each time and follow continued runs.
+
+    ``created`` is True if the call that returned this handle started the instance. Every method and attribute has an
+    ``a`` twin for async code: ``await handle.asignal(...)``, ``await handle.astatus()``.
+    """
+
+    __slots__ = ("created", "id")
+
+    def __init__(self, id: str, created: bool = False) -> None:
+        self.id = id
+        self.created = created
+
+    def __repr__(self) -> str:
+        return f"<workflow handle {self.id}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, WorkflowHandle) and other.id == self.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    @property
+    def run_id(self) -> str:
+        """The id of the newest run."""
+        return str(self._row().id)
+
+    @property
+    def key(self) -> str | None:
+        """The business key."""
+        return self._row().key
+
+    @property
+    def status(self) -> str:
+        """The state, or PAUSED while it is paused."""
+        return outlook.shown_state(self._row())
+
+    @property
+    def waiting_for(self) -> str:
+        """In words: on what, since and until when; of a BLOCKED instance the error. Empty once closed."""
+        row = self._row()
+        return outlook.waiting_for(row, runtime.current().store.open_steps(row.id), runtime.current().clock.now())
+
+    def result(self, timeout: float | timedelta | None = None) -> R:
+        """Wait for the end and return the result.
+
+        Raises ``WorkflowFailed``, ``WorkflowCancelled`` or ``WorkflowTerminated``; with a timeout (seconds)
+        TimeoutError, without one ``WorkflowBlocked`` if it is BLOCKED. Refused inside ``atomic()``: there the result
+        could not come.
+        """
+        wait = Wait.until(timeout)
+        while True:
+            row, pause = self._look(wait)
+            if pause is None:
+                return cast(R, _outcome(row))
+            time.sleep(pause)
+
+    async def aresult(self, timeout: float | timedelta | None = None) -> R:
+        """``result`` for async code: looks from time to time, and holds no thread in between."""
+        wait = Wait.until(timeout)
+        while True:
+            row, pause = await in_thread(self._look)(wait)
+            if pause is None:
+                return cast(R, _outcome(row))
+            await asyncio.sleep(pause)
+
+    def _look(self, wait: Wait) -> tuple[InstanceRow, float | None]:
+        """The row, and seconds until the next look; None once it has ended."""
+        if runtime.current().store.in_transaction():
+            raise UsageError(
+                f"result() of instance {self.id} inside atomic(): what is not committed cannot run, and an open "
+                "transaction may not see the end; call it after the block"
+            )
+        row = self._row()
+        if row.state in transitions.FINAL_STATES:
+            return row, None
+        if row.state == transitions.BLOCKED and wait.deadline is None:
+            raise WorkflowBlocked(
+                f"workflow {row.name} instance {self.id} is {row.waiting_for}",
+                instance_id=self.id,
+                waiting_for=row.waiting_for,
+            )
+        if wait.is_over():
+            raise TimeoutError(
+                f"workflow {row.name} instance {self.id} is {self.status} after {wait.seconds:g} s: {self.waiting_for}"
+            )
+        return row, wait.pause()
+
+    def signal(self, name: str, payload: Any = None, signal_id: str | None = None) -> None:
+        """Send a message by name, in the current transaction; a second one with the same ``signal_id`` changes nothing.
+
+        ``InstanceClosed`` if it has ended (nothing is stored then), ``InstanceNotFound`` if there is none.
+        """
+        runtime.client().signal(self, name, payload, signal_id)
+
+    def history(self) -> list[HistoryEntry]:
+        """The journal in order of position, compensations last."""
+        return [_entry(row) for row in runtime.current().store.history(self._row().id)]
+
+    def _row(self) -> InstanceRow:
+        row = runtime.current().store.find(UUID(self.id))
+        if row is None:
+            raise InstanceNotFound(f"there is no workflow instance {self.id}", instance_id=self.id)
+        return row
+
+
+def _outcome(row: InstanceRow) -> Any:
+    if row.state == transitions.COMPLETED:
+        return None if row.result is None else codec.decode(row.result)
+    ids = {"instance_id": str(row.chain_id)}
+    failure = Failure.from_text(row.failure) if row.failure else Failure(type="", message="")
+    what = f"workflow {row.name} instance {row.chain_id}"
+    if row.state == transitions.CANCELLED:
+        raise WorkflowCancelled(f"{what} was cancelled: {failure.message}", reason=failure.message, **ids)
+    if row.state == transitions.TERMINATED:
+        raise WorkflowTerminated(f"{what} was terminated: {failure.message}", reason=failure.message, **ids)
+    raise WorkflowFailed(
+        f"{what} failed: {failure.brief}",
+        error_type=failure.type,
+        error_types=failure.types,
+        message=failure.message,
+        traceback=failure.traceback,
+        attributes=failure.attributes,
+        **ids,
+    )
+
+
+def _entry(row: Mapping[str, Any]) -> HistoryEntry:
+    return HistoryEntry(
+        position=row["position"],
+        kind=row["kind"],
+        name=row["name"],
+        state=row["state"],
+        args=_shown(calls.decode_call, row["args"]) if row["args"] else ((), {}),
+        result=None if row["result"] is None else _shown(codec.decode, row["result"]),
+        error=Failure.from_text(row["error"]) if row["error"] else None,
+        attempts=row["attempts"],
+        scheduled_at=row["scheduled_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        turn=row["turn"],
+    )
+
+
+def _shown(read: Callable[[str], Any], text: str) -> Any:
+    try:
+        return read(text)
+    except Exception:  # noqa: BLE001 - a value whose class is gone must not hide the history
+        return text
