@@ -14,6 +14,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from durable_celery import calls, context, runtime
 from durable_celery.bodies import run_body
+from durable_celery.core import labels
 from durable_celery.core.commands import Command, StepCommand, StepTerms, Undo
 from durable_celery.core.retry import Duration, RetryPolicy, policy_of, seconds_of
 from durable_celery.errors import BadValue, UsageError
@@ -23,6 +24,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
+NAME_LENGTH = 255  # characters; what the database's column holds
 UNSET: Any = type("Unset", (), {"__repr__": lambda self: "<the default>"})()
 
 _CELERY_OPTIONS = {
@@ -230,6 +232,9 @@ def _make(body: Any, name: str | None, options: StepOptions) -> Step[Any, Any]:
             f"@step over the generator function {body.__qualname__}: a step body returns; a workflow yields (@workflow)"
         )
     name = name or f"{body.__module__}.{body.__name__}"
+    if len(name) > NAME_LENGTH:
+        raise BadValue(f"step name {name!r} has {len(name)} characters, 1 to {NAME_LENGTH} are allowed", path="name")
+    labels.check_text(name, "name")
     _check_redact(name, body, options.redact)
     made: Step[Any, Any] = Step(body, name, options)
     registry.add_step(made)

@@ -28,7 +28,8 @@ _dumps = json.JSONEncoder(ensure_ascii=True, allow_nan=False, check_circular=Fal
 def encode(value: Any, *, root: str = "value", limit: int | None = None) -> str:
     """JSON text of a value, ASCII only, that ``decode`` turns into an equal value of the same type.
 
-    ``root`` is what the value is called in errors (``args``, ``result``); ``limit`` the most bytes the text may have.
+    ``root`` is what the value is called in errors (``result``, ``args[0] of shop.charge``); ``limit`` the most bytes
+    the text may have.
 
     Known: ``None bool int float str list dict tuple set frozenset bytes bytearray Decimal datetime date time
     timedelta UUID``, enums, data classes, named tuples, pydantic models, ``OrderedDict Counter deque``, a
@@ -46,8 +47,9 @@ def encode(value: Any, *, root: str = "value", limit: int | None = None) -> str:
         if text is None:
             text = _dumps(_Packer()(value))
     except Refused as refused:
-        path = refused.path(root)
-        raise NotSerializable(f"{path} cannot be stored: {refused.what}. {refused.hint}.", path=path) from (
+        what, of, owner = root.partition(" of ")
+        path = refused.path(what)
+        raise NotSerializable(f"{path}{of}{owner} cannot be stored: {refused.what}. {refused.hint}.", path=path) from (
             refused.__cause__
         )
     except RecursionError:

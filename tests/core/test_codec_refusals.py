@@ -184,6 +184,13 @@ def test_o46_a_refusal_names_the_exact_place(value: Any, root: str, path: str) -
     assert str(error).startswith(f"{path} cannot be stored: ")
 
 
+def test_the_place_stands_before_the_owner_of_the_value() -> None:
+    error = error_of([{"rate": NAN}], "args[0] of shop.charge")
+
+    assert error.path == "args[0][0]['rate']"
+    assert str(error).startswith("args[0][0]['rate'] of shop.charge cannot be stored: ")
+
+
 REFUSED: dict[str, tuple[Any, str, str]] = {
     "nan": (NAN, "nan", "None"),
     "infinity": (-INFINITY, "-inf", "None"),

@@ -1,0 +1,43 @@
+"""What is stored as it is given, for people to read and search: it must fit every database. Pure.
+
+Values go through the codec, which escapes what databases refuse; names, ids and attributes do not.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+from durable_celery.errors import BadValue
+
+
+def check_text(text: str, path: str) -> str:
+    """The text; ``BadValue`` if it has a NUL or a lone surrogate."""
+    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise BadValue(
+            f"{path} {text!r} has a NUL or a lone surrogate, which databases cannot store; remove it", path=path
+        )
+    return text
+
+
+def check_json(value: Any, path: str) -> Any:
+    """The value; ``BadValue`` with the path of what is no plain JSON: text, finite number, bool, None, list or dict."""
+    if isinstance(value, str):
+        return check_text(value, path)
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise BadValue(f"{path} has the key {key!r}, expected a str; write str(...)", path=path)
+            check_json(item, f"{path}[{check_text(key, f'a key of {path}')!r}]")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            check_json(item, f"{path}[{index}]")
+    elif isinstance(value, float) and not isfinite(value):
+        raise BadValue(f"{path} is {value}, which is no number JSON can hold; leave it out, or use None", path=path)
+    elif value is not None and not isinstance(value, (bool, int, float)):
+        raise BadValue(
+            f"{path} is a {type(value).__name__}, expected plain JSON (text, number, bool, None, list, dict); "
+            "write str(...) or isoformat()",
+            path=path,
+        )
+    return value
