@@ -38,7 +38,7 @@ def _leaves(ids: Iterable[UUID], fields: Sequence[str]) -> Any:
     """The first few open rows of each instance, with how many it has."""
     rows = StepResult.objects.filter(instance_id__in=list(ids), state__in=LEAVES, taken_turn__isnull=True)
     return (
-        rows.exclude(kind=journal.GATHER)
+        rows.exclude(kind__in=journal.COMPOSITES)
         .annotate(
             number=Window(RowNumber(), partition_by=F("instance_id"), order_by=F("id").asc()),
             total=Window(Count("id"), partition_by=F("instance_id")),

@@ -16,6 +16,11 @@ def encode_call(signature: inspect.Signature, name: str, args: tuple[Any, ...], 
         signature.bind(*args, **kwargs)
     except TypeError as error:
         raise TypeError(f"{name}{signature}: {error}") from None
+    return encode_values(name, args, kwargs)
+
+
+def encode_values(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """The same of a function whose signature is not known here."""
     limit = settings().payload_limit
     positional = ",".join(codec.encode(value, root=f"args[{i}] of {name}", limit=limit) for i, value in enumerate(args))
     named = codec.encode(kwargs, root=f"kwargs of {name}", limit=limit) if kwargs else "{}"

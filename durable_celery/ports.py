@@ -146,7 +146,7 @@ class NewEntry:
     failure: str | None = None
     finished_at: datetime | None = None  # ended in the very turn that asked for it
     abandoned: bool = False
-    shielded: bool = False  # goes on whatever cancels the body
+    shielded: bool = False  # runs though the run is being cancelled: shielded, cleanup, compensation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

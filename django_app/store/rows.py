@@ -69,10 +69,10 @@ def message(values: tuple[Any, ...]) -> journal.Message:
 
 def dispatch(pk: int, name: str, queue: str, state: str, due_at: Any, options: str) -> Dispatch:
     """What a message needs; a due time counts of a row that is tried again."""
-    priority, close_after, look_after = _terms(options)
+    priority, close_after, look_after, task = _terms(options)
     return Dispatch(
         step_id=pk, name=name, queue=queue, priority=priority, due_at=due_at if state == t.RETRYING else None,
-        close_after=close_after, look_after=look_after,
+        close_after=close_after, look_after=look_after, task=task,
     )  # fmt: skip
 
 
@@ -82,7 +82,9 @@ def dispatch_of(row: StepResult) -> Dispatch:
 
 
 @lru_cache(maxsize=1024)
-def _terms(options: str) -> tuple[int | None, float | None, float | None]:
-    """Priority, seconds an attempt may take, seconds after the claim at which the sweep must look for a heartbeat."""
+def _terms(options: str) -> tuple[int | None, float | None, float | None, str]:
+    """Priority, seconds an attempt may take, seconds after the claim at which the sweep must look for a heartbeat, and
+    the name an existing Celery task is routed by."""
     data: dict[str, Any] = json.loads(options) if options else {}
-    return data.get("priority"), data.get("start_to_close"), data.get("heartbeat")
+    task = data.get("task", {}).get("route", "")
+    return data.get("priority"), data.get("start_to_close"), data.get("heartbeat"), task

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from celery.canvas import Signature, _basemap, _chain, _chord, chunks, group, maybe_signature
+from celery.canvas import Signature, _basemap, _chain, chord, chunks, group, maybe_signature
 from celery.utils.time import maybe_make_aware
 
 from durable_celery import calls
@@ -106,7 +106,7 @@ def plan_of(app: Any, canvas: Any, over: Mapping[str, Any] | None = None) -> Pla
         return _chain_plan(app, signature, options)
     if isinstance(signature, group):
         return _group_plan(app, list(signature.tasks), options, args=tuple(signature.args))
-    if isinstance(signature, _chord):
+    if isinstance(signature, chord):
         return _chord_plan(app, signature, options)
     if isinstance(signature, chunks):
         return _group_plan(app, list(signature.group().tasks), options)
@@ -179,7 +179,9 @@ def _map_plan(signature: Any, options: Mapping[str, Any]) -> Task:
 def _task_plan(app: Any, signature: Any, options: Mapping[str, Any]) -> Task:
     name = signature.task
     if any(workflow == name for workflow, _ in registry.workflows):
-        raise UsageError(f"{name} is a workflow; yield the call {name.rpartition('.')[2]}(...) instead of its signature")
+        raise UsageError(
+            f"{name} is a workflow; yield the call {name.rpartition('.')[2]}(...) instead of its signature"
+        )
     task = app.tasks.get(name)
     if name not in registry.steps and task is not None:
         _check_task(name, task)

@@ -139,7 +139,7 @@ class _Attempt:
             state=states.FAILURE, error=error, failure=failure, traced=trace_ok_t(traced, info, self._lasted(), None)
         )
 
-    def _retried(self, error: Retry) -> TaskEnd:
+    def _retried(self, error: Any) -> TaskEnd:
         """Asked for by the task, or by Celery's own automatic retry around it; the message it would send is ours."""
         cause = error.exc if isinstance(error.exc, BaseException) else error
         failure, args, queue = failure_of(cause), None, None
@@ -167,7 +167,7 @@ class _Attempt:
             traced=trace_ok_t(traced or ExceptionInfo(internal=True), info, self._lasted(), None),
         )  # fmt: skip
 
-    def _rejected(self, error: Reject) -> TaskEnd:
+    def _rejected(self, error: Any) -> TaskEnd:
         """Back to its queue: it runs again soon, and nothing is counted. For good: nobody will run it, it has failed."""
         if not error.requeue:
             return self._failed(error)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import UUID
 
@@ -25,10 +25,11 @@ from celery.utils.serialization import get_pickleable_exception
 
 from durable_celery import context, sweeps
 from durable_celery.celery import seat as seats
+from durable_celery.celery.carrier import Tracer, run_task
 from durable_celery.celery.deadlines import NoGuard
 from durable_celery.celery.quiet import TICK
 from durable_celery.celery.requests import request_class
-from durable_celery.celery.transport import ADVANCE, HEADER
+from durable_celery.celery.transport import ADVANCE, HEADER, RUN_TASK
 from durable_celery.client import start_by_message
 from durable_celery.engine import attempts, turns
 from durable_celery.errors import BadValue, DurableError, NonRetryable, NotConfigured
@@ -101,6 +102,12 @@ def _attempt(step_id: int, after: Any) -> attempts.Ended:
         return attempts.run(step_id, incarnation=incarnation, guard=guard, timing=tuple(after))
 
 
+def _task_attempt(step_id: int, header: Mapping[str, Any]) -> attempts.Ended:
+    """One message of an existing task."""
+    _note_wait(dict(header))
+    return _attempt(step_id, header.get("after") or (None, None))
+
+
 def _in_seat(work: Callable[[], Any]) -> Any:
     seat = seats.taken()
     if seat is None:
@@ -169,6 +176,9 @@ def _finalized() -> list[Any]:
 def _make_all(app: Any) -> None:
     _make(app, ADVANCE, run_advance, {}, {})
     _make(app, TICK, run_tick, {}, {})
+    # Falsy limits: the project's own for all tasks are those of the task it carries, and held there.
+    carrier = {"time_limit": 0, "soft_time_limit": 0, "__trace__": Tracer(_task_attempt)}
+    _make(app, RUN_TASK, run_task, carrier, {})
     for step in list(registry.steps.values()):
         _make_one(app, step)
     for workflow in list(registry.workflows.values()):

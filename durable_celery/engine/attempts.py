@@ -12,16 +12,18 @@ import os
 import random
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from durable_celery import faults, runtime
+from durable_celery import faults, runtime, surroundings
 from durable_celery.core import transitions
+from durable_celery.core.failure import failure_of
 from durable_celery.core.journal import COMPENSATION
-from durable_celery.engine import atomic, turns, verdicts
+from durable_celery.engine import atomic, existing, turns, verdicts
+from durable_celery.engine.atomic import Transacted
 from durable_celery.engine.execution import Guard, NoGuard, Outcome, execute
-from durable_celery.ports import AttemptRecord, Claimed, Dispatch, OpenStep, StepChange
+from durable_celery.ports import AttemptRecord, Claimed, Dispatch, OpenStep, StepChange, TaskEnd
 from durable_celery.runtime import Incarnation, Runtime
 
 log = logging.getLogger("durable_celery")
@@ -38,6 +40,7 @@ class Ended:
     value: Any = None
     error: BaseException | None = None
     retry_at: datetime | None = None
+    task: TaskEnd | None = None  # of an existing Celery task, its own view
 
 
 def run(
@@ -55,16 +58,15 @@ def run(
     claimed = _claim(rt, step_id, incarnation, timing)
     if claimed is None:
         return Ended(kind="refused")
-    if not verdicts.terms_of(claimed.step.options).atomic:
-        return _record(rt, claimed.step, execute(rt, claimed, guard or NoGuard()), incarnation)
-    done = atomic.transact(rt, claimed, guard or NoGuard())
+    done = _attempt(rt, claimed, guard or NoGuard(), incarnation)
     if done.superseded and done.outcome == Outcome():
         return Ended(kind="refused")
     if done.superseded:
         return _superseded(rt, claimed.step, done.outcome, rt.clock.now(), incarnation)
-    if done.change is None:
-        return _record(rt, claimed.step, done.outcome, incarnation)
-    return _followed(rt, claimed.step, done.outcome, done.change, done.promoted, rt.clock.now())
+    if done.change is not None:
+        return _followed(rt, claimed.step, done.outcome, done.change, done.promoted, rt.clock.now())
+    ended = _record(rt, claimed.step, done.outcome, incarnation)
+    return ended if done.outcome.task is None else replace(ended, task=done.outcome.task)
 
 
 def _claim(
@@ -106,6 +108,23 @@ def _arm(
         rt.store.arm(step.id, step.token or "", close_at=close, look_at=look)
 
 
+# -- its body ----------------------------------------------------------------------------------------------------------
+
+
+def _attempt(rt: Runtime, claimed: Claimed, guard: Guard, incarnation: Incarnation) -> Transacted:
+    terms = verdicts.terms_of(claimed.step.options)
+    try:
+        surrounding = surroundings.restored(claimed.context)
+    except Exception as error:  # noqa: BLE001 - without its tenant or user, say, no body may run
+        return Transacted(outcome=Outcome(failure=failure_of(error), error=error))
+    with surrounding:
+        if terms.atomic:
+            return atomic.transact(rt, claimed, guard)
+        if terms.task is not None:
+            return Transacted(outcome=existing.execute(rt, claimed, guard, incarnation.node))
+        return Transacted(outcome=execute(rt, claimed, guard))
+
+
 # -- its end -----------------------------------------------------------------------------------------------------------
 
 
@@ -121,6 +140,8 @@ def _record(rt: Runtime, step: OpenStep, outcome: Outcome, incarnation: Incarnat
     faults.reach("record.after")
     if not changed.ok:
         return _superseded(rt, step, outcome, now, incarnation)
+    if changed.stopped:
+        change = replace(change, state=transitions.FAILED)
     return _followed(rt, step, outcome, change, changed.promoted, now)
 
 
@@ -140,6 +161,12 @@ def _followed(
 
 
 def _change(step: OpenStep, outcome: Outcome, now: datetime) -> StepChange:
+    if outcome.task is not None and outcome.failure is not None and outcome.task.state == "RETRY":
+        asked = outcome.task
+        return verdicts.after_own_retry(step, outcome.failure, asked.delay, now, args=asked.args, queue=asked.queue)
+    if outcome.task is not None and outcome.task.failure is not None and outcome.task.state == "IGNORED":
+        # Kept beside the result: a chain ends with a member that was ignored.
+        return replace(verdicts.after_success(step, "null", now), failure=outcome.task.failure.to_text())
     if outcome.external:
         return verdicts.after_external(step, now)
     if outcome.later is not None:
@@ -155,8 +182,9 @@ def follow(rt: Runtime, step: OpenStep, change: StepChange, now: datetime) -> No
         if change.due_at is not None and change.due_at - now <= HINT_WITHIN:
             terms = verdicts.terms_of(step.options)
             rt.transport.dispatch(
-                [Dispatch(step_id=step.id, name=step.name, queue=step.queue, due_at=change.due_at,
-                          close_after=terms.start_to_close, look_after=terms.heartbeat)],
+                [Dispatch(step_id=step.id, name=step.name, queue=change.queue or step.queue, due_at=change.due_at,
+                          close_after=terms.start_to_close, look_after=terms.heartbeat,
+                          task=terms.task["route"] if terms.task is not None else "")],
                 now,
             )  # fmt: skip
     elif change.state in transitions.STEP_FINAL:

@@ -16,7 +16,7 @@ from durable_celery.core.failure import Failure, failure_of, timed_out
 from durable_celery.core.retry import seconds_of
 from durable_celery.engine import verdicts
 from durable_celery.errors import CompleteLater, PayloadError, RetryLater
-from durable_celery.ports import Claimed, OpenStep
+from durable_celery.ports import Claimed, OpenStep, TaskEnd
 from durable_celery.registry import registry
 from durable_celery.runtime import Runtime
 
@@ -29,6 +29,9 @@ class Guard(Protocol):
     def limit(self, seconds: float | None, token: str) -> AbstractContextManager[None]:
         """Around the body: raises inside it at the limit, and sets ``fired``."""
 
+    def limits(self, soft: float | None, hard: float | None, token: str) -> AbstractContextManager[None]:
+        """The same with Celery's two limits: raises at ``soft``, ends the process at ``hard``; either may be None."""
+
 
 class NoGuard:
     """For pools that cannot stop a body: the row is fenced by the sweep, the late result dropped."""
@@ -38,10 +41,16 @@ class NoGuard:
     def limit(self, seconds: float | None, token: str) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
 
+    def limits(self, soft: float | None, hard: float | None, token: str) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the body did: a result, a failure (with its ``error``), a wait (``later``) or a hand-over (``external``)."""
+    """What the body did: a result, a failure (with its ``error``), a wait (``later``) or a hand-over (``external``).
+
+    ``task`` is the end of an existing Celery task as it saw it itself.
+    """
 
     result: str | None = None
     value: Any = None
@@ -50,6 +59,7 @@ class Outcome:
     later: timedelta | None = None
     external: bool = False
     unknown_end: bool = False
+    task: TaskEnd | None = None
 
 
 def execute(rt: Runtime, claimed: Claimed, guard: Guard) -> Outcome:
@@ -58,16 +68,7 @@ def execute(rt: Runtime, claimed: Claimed, guard: Guard) -> Outcome:
     terms = verdicts.terms_of(step.options)
     definition = registry.steps[step.name]
     try:
-        last = codec.decode(claimed.last_heartbeat) if claimed.last_heartbeat else None
-        current = context.CurrentStep(
-            name=step.name,
-            idempotency_key=identity.idempotency_key(step.instance_id, step.position),
-            attempt=step.attempt,
-            instance_id=str(step.instance_id),
-            token=step.token or "",
-            last_heartbeat=last,
-            beat=_beat(rt, step, terms),
-        )
+        current = current_step(rt, claimed, terms)
         args, kwargs = calls.decode_call(claimed.args)
         faults.reach("body.before")
         with context.running(current):
@@ -84,13 +85,32 @@ def execute(rt: Runtime, claimed: Claimed, guard: Guard) -> Outcome:
     except PayloadError as error:
         return Outcome(failure=failure_of(error, final=True), error=error)
     except BaseException as error:
-        if isinstance(error, (KeyboardInterrupt, GeneratorExit)) or type(error).__module__ == "celery.exceptions":
-            if not guard.fired and not isinstance(error, Exception):
-                raise  # the process is being stopped; its lease says so to the others
+        if not guard.fired and stops_the_process(error):
+            raise  # its lease says so to the others
         if guard.fired:
             text = f"the attempt was stopped at start_to_close_timeout of {terms.start_to_close:g} s"
             return Outcome(failure=timed_out(text), error=error, unknown_end=True)
         return Outcome(failure=failure_of(error), error=error)
+
+
+def current_step(rt: Runtime, claimed: Claimed, terms: verdicts.Terms) -> context.CurrentStep:
+    """What the body may ask about its attempt."""
+    step = claimed.step
+    return context.CurrentStep(
+        name=step.name,
+        idempotency_key=identity.idempotency_key(step.instance_id, step.position),
+        attempt=step.attempt,
+        instance_id=str(step.instance_id),
+        token=step.token or "",
+        last_heartbeat=codec.decode(claimed.last_heartbeat) if claimed.last_heartbeat else None,
+        beat=_beat(rt, step, terms),
+    )
+
+
+def stops_the_process(error: BaseException) -> bool:
+    """Whether it is no end of the body: a stop signal, a worker that shuts down."""
+    told = isinstance(error, (KeyboardInterrupt, GeneratorExit)) or type(error).__module__ == "celery.exceptions"
+    return told and not isinstance(error, Exception)
 
 
 def _later(step: OpenStep, error: RetryLater) -> Outcome:

@@ -32,7 +32,7 @@ def waiting_for(row: InstanceRow, steps: Sequence[OpenStep], now: datetime) -> s
             if row.start_at > now
             else f"a worker to take its first turn, since {_at(row.created_at)}"
         )
-    leaves = [step for step in steps if step.kind != journal.GATHER and step.state != transitions.HELD]
+    leaves = [step for step in steps if step.kind not in journal.COMPOSITES and step.state != transitions.HELD]
     if not leaves or row.waiting_for.startswith("a worker that knows"):
         return row.waiting_for
     words = "; ".join(_step(step, now) for step in leaves[:SHOWN])
@@ -41,7 +41,8 @@ def waiting_for(row: InstanceRow, steps: Sequence[OpenStep], now: datetime) -> s
 
 def attempt_of(step: OpenStep) -> str:
     """``attempt 2 of 5``; the first number counts starts."""
-    most = terms_of(step.options).retry.maximum_attempts
+    terms = terms_of(step.options)
+    most = terms.retry.maximum_attempts if terms.task is None else 0  # an existing task counts by its own rules
     return f"attempt {step.attempt} of {most}" if most else f"attempt {step.attempt}"
 
 
