@@ -23,12 +23,13 @@ class DurableCeleryConfig(AppConfig):
     def ready(self) -> None:
         """Install the parts of this process, wire Celery, register the checks, import workflows and steps. No query."""
         from django_app import checks as checks
-        from django_app import readiness
+        from django_app import localization, readiness
         from durable_celery.celery.install import install as install_celery
 
         runtime.install(assembled(settings_in_force()))
         setting_changed.connect(_follow_settings, dispatch_uid="durable_celery.settings")
         install_celery()
+        localization.register()
         readiness.watch()
         autodiscover_modules("workflows", "steps")
 

@@ -45,6 +45,7 @@ from durable_celery.replayed import current_workflow, get_logger, now, random, s
 from durable_celery.saga import Saga
 from durable_celery.steps import Step, step
 from durable_celery.workflows import Workflow, WorkflowDefinition, workflow
+from durable_celery.surroundings import register_context
 
 __version__ = "0.1.0"
 
@@ -96,6 +97,7 @@ __all__ = [
     "random",
     "register_type",
     "set_status",
+    "register_context",
     "side_effect",
     "sleep",
     "sleep_until",

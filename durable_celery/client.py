@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from durable_celery import calls, codec, runtime
+from durable_celery import calls, codec, runtime, surroundings
 from durable_celery.core import identity, labels
 from durable_celery.engine import verdicts
 from durable_celery.errors import BadValue, InstanceNotFound, KeyConflict
@@ -120,6 +120,7 @@ def _new_instance(
         expected_at=None if expected is None else start_at + timedelta(seconds=expected),
         attributes=options.attributes or {},
         memo=options.memo or {},
+        context=surroundings.captured(),
         subject=options.subject,
         parent_close=options.parent_close,
         messages=_first_messages(options),

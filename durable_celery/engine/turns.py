@@ -8,6 +8,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import time
@@ -17,7 +18,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from durable_celery import calls, codec, faults, runtime
+from durable_celery import calls, codec, faults, runtime, surroundings
 from durable_celery.core import compensation, journal, transitions
 from durable_celery.core.decision import Closing, Decision, Opening
 from durable_celery.core.failure import failure_of, printable
@@ -95,7 +96,14 @@ def _decide(rt: Runtime, loaded: Loaded, definition: WorkflowDefinition[Any, Any
             state=transitions.BLOCKED, failure=failure, waiting=f"the arguments cannot be read: {failure.brief}"
         )
     faults.reach("turn.before_body")
-    with rt.store.refuse_queries():
+    with rt.store.refuse_queries(), contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(surroundings.restored(instance.context))
+        except Exception as error:  # noqa: BLE001 - without its tenant or user, say, no body may run
+            failure = failure_of(error)
+            return Decision(
+                state=transitions.BLOCKED, failure=failure, waiting=f"its context cannot be restored: {failure.brief}"
+            )
         decision = replay(
             definition.body, args, kwargs, loaded.journal,
             turn=instance.turn + 1, now=now, started_at=instance.started_at if instance.turn else None,
