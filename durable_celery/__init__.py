@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from durable_celery.canvases import canvas, run
 from durable_celery.client import WorkflowHandle, get_handle
 from durable_celery.codec import register_type
-from durable_celery.combinators import gather, sleep, sleep_until
+from durable_celery.combinators import gather, shield, sleep, sleep_until
 from durable_celery.context import current_step
 from durable_celery.core.commands import Command
 from durable_celery.core.retry import RetryPolicy
@@ -44,8 +45,8 @@ from durable_celery.messages import Signal
 from durable_celery.replayed import current_workflow, get_logger, now, random, set_status, side_effect, uuid4
 from durable_celery.saga import Saga
 from durable_celery.steps import Step, step
-from durable_celery.workflows import Workflow, WorkflowDefinition, workflow
 from durable_celery.surroundings import register_context
+from durable_celery.workflows import Workflow, WorkflowDefinition, workflow
 
 __version__ = "0.1.0"
 
@@ -88,6 +89,7 @@ __all__ = [
     "WorkflowNotFound",
     "WorkflowTerminated",
     "WorkflowTimedOut",
+    "canvas",
     "current_step",
     "current_workflow",
     "gather",
@@ -95,9 +97,11 @@ __all__ = [
     "get_logger",
     "now",
     "random",
-    "register_type",
-    "set_status",
     "register_context",
+    "register_type",
+    "run",
+    "set_status",
+    "shield",
     "side_effect",
     "sleep",
     "sleep_until",

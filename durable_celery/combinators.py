@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timezone
 from typing import Any, Literal, TypeVar, overload
 
-from durable_celery.core.commands import Command, GatherCommand, GatherRules, TimerCommand
+from durable_celery.core.commands import Command, GatherCommand, GatherRules, ShieldCommand, TimerCommand
 from durable_celery.core.retry import Duration
 from durable_celery.errors import BadValue, UsageError
 from durable_celery.messages import instant, span
@@ -92,6 +92,11 @@ def sleep(seconds: Duration | None = None, **units: float) -> Command[None]:
 def sleep_until(when: Any) -> Command[None]:
     """Wait until an aware datetime; one in the past means the next tick. A naive one is a ``BadValue``."""
     return TimerCommand(until=instant(when, "sleep_until").astimezone(timezone.utc))
+
+
+def shield(command: Command[T]) -> Command[T]:
+    """Run a command to its end, with all its attempts, whatever cancels the body; the cancel comes after it."""
+    return ShieldCommand(command)
 
 
 def _command(member: Any, index: int, names: tuple[str, ...] | None) -> Command[Any]:

@@ -1,7 +1,7 @@
 """Every error a user can meet, and nothing else.
 
 Rules of this file:
-- An error is built from one message and keyword fields; the fields live in ``__dict__``, so each error pickles and copies.
+- An error is built from one text and keyword fields; the fields live in ``__dict__``, so each error pickles and copies.
 - The message says what happened with the values, what was expected, and what to do.
 - ``WorkflowError`` is the branch that means "this workflow failed"; everything else leaving a body is taken for a bug.
 """
@@ -16,8 +16,8 @@ class DurableError(Exception):
 
     instance_id: str = ""
 
-    def __init__(self, message: str = "", **fields: Any) -> None:
-        super().__init__(message)
+    def __init__(self, text: str = "", /, **fields: Any) -> None:
+        super().__init__(text)
         self.__dict__.update(fields)
 
 
@@ -74,7 +74,7 @@ class StepFailed(WorkflowError):
     errors: Any = ()
 
     def matches(self, *kinds: type[BaseException] | str) -> bool:
-        """Whether the step's own error was of one of these classes, subclasses included; names work where a class is gone."""
+        """Whether the step's own error was of one of these classes, subclasses included; dotted names work too."""
         return any(_type_name(kind) in (self.error_type, *self.error_types) for kind in kinds)
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from durable_celery import codec, runtime
 from durable_celery.core import scope
+from durable_celery.core.failure import printable
 from durable_celery.errors import BadValue
 
 T = TypeVar("T")
@@ -69,7 +70,7 @@ def set_status(text: str) -> None:
     """Set the status text people see; at most 500 characters are kept. Committed with the turn."""
     if not isinstance(text, str):
         raise BadValue(f"set_status needs a str, got {type(text).__name__} {text!r:.80}", path="status")
-    scope.required("set_status()", "it belongs to the body").status_text = text[:STATUS_LENGTH]
+    scope.required("set_status()", "it belongs to the body").status_text = printable(text)[:STATUS_LENGTH]
 
 
 def current_workflow() -> WorkflowInfo:
@@ -78,7 +79,7 @@ def current_workflow() -> WorkflowInfo:
     info: WorkflowInfo = run.info
     return WorkflowInfo(
         id=info.id, run_id=info.run_id, key=info.key, name=info.name, version=info.version, started_at=info.started_at,
-        parent_id=info.parent_id, is_replaying=run.replaying, history_length=len(run.journal.entries) + len(run.openings),
+        parent_id=info.parent_id, is_replaying=run.replaying, history_length=len(run.journal.entries) + len(run.openings), cancel_requested=run.cancelling.message is not None,
     )  # fmt: skip
 
 

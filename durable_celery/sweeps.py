@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from durable_celery import faults, runtime
+from durable_celery import faults, runtime, steering
 from durable_celery.core import transitions
 from durable_celery.engine import attempts, verdicts
 from durable_celery.ports import AttemptRecord, InstanceRow, Lease, OpenStep, StepChange
@@ -134,6 +134,9 @@ def _note_resend(step: OpenStep) -> None:
 
 
 def _wake(rt: Runtime, instance: InstanceRow, now: datetime, report: TickReport) -> None:
+    if instance.deadline_at is not None and instance.deadline_at <= now:
+        steering.time_out(instance.chain_id)
+        return
     turn_at = instance.start_at + verdicts.patience(0, report.lag)
     if instance.state == transitions.PENDING and instance.start_at + verdicts.RESEND_GRACE <= now < turn_at:
         rt.store.postpone_instance(instance.id, turn_at)  # its hint waits its turn in the queue
@@ -171,7 +174,7 @@ def change_step(
         return False
     if changed.promoted:
         rt.transport.dispatch(changed.promoted, now)
-    if change.state in transitions.STEP_FINAL:
+    if change.state in transitions.STEP_FINAL or changed.stopped:
         # A turn runs users' code; the process that keeps time asks a worker to take it.
         rt.transport.advance(step.instance_id)
     else:

@@ -1,4 +1,4 @@
-"""The console: a list of instances and a page of each, to read."""
+"""The console: a list of instances and a page of each, to read, with the acts of ``steering``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.urls import path
+from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.text import Truncator
 
@@ -21,6 +21,7 @@ from django_app.admin import pages
 from django_app.admin.filters import StateFilter, WorkflowFilter
 from django_app.admin.paginator import CappedPaginator
 from django_app.admin.parts import badge_of
+from django_app.admin.steering import SteeringAdmin
 from django_app.models import StepResult, WorkflowInstance
 from django_app.records import BIG
 
@@ -41,8 +42,8 @@ class InstanceList(ChangeList):
 
 
 @admin.register(WorkflowInstance)
-class WorkflowInstanceAdmin(admin.ModelAdmin):
-    """Read-only. Searches by id, or by the beginning of a key."""
+class WorkflowInstanceAdmin(SteeringAdmin):
+    """Rows are read-only: they change by acts alone. Searches by id, or by the beginning of a key."""
 
     list_display = ["name", "key", "shown_state", "shown_waiting", "shown_created", "shown_finished"]
     list_display_links = ["name", "key"]
@@ -116,7 +117,14 @@ class WorkflowInstanceAdmin(admin.ModelAdmin):
         page = pages.instance_page(
             instance, self.admin_site, number=request.GET.get("p"), now=datetime.now(timezone.utc)
         )
-        return self._page(request, self.change_form_template, page, {"original": instance, **(extra_context or {})})
+        name = "admin:durable_celery_workflowinstance_history"
+        extra = {
+            "original": instance,
+            "buttons": self.buttons(request, instance),
+            "log_url": reverse(name, args=[instance.pk], current_app=self.admin_site.name),
+            **(extra_context or {}),
+        }
+        return self._page(request, self.change_form_template, page, extra)
 
     def step_view(self, request: HttpRequest, instance_id: Any, position: str) -> HttpResponse:
         """The page of one step, with its whole values and all its attempts."""

@@ -206,6 +206,13 @@ class Migration(migrations.Migration):
             ],
             options={
                 "verbose_name": "workflow instance",
+                "permissions": [
+                    ("signal_workflowinstance", "Can send signals to workflow instances"),
+                    ("cancel_workflowinstance", "Can cancel workflow instances"),
+                    ("terminate_workflowinstance", "Can terminate workflow instances"),
+                    ("pause_workflowinstance", "Can pause and resume workflow instances"),
+                    ("retry_workflowinstance", "Can retry workflow instances"),
+                ],
                 "indexes": [
                     models.Index(fields=["name", "state", "-created_at"], name="durable_instance_console"),
                     models.Index(fields=["state", "waiting_since"], name="durable_instance_waiting"),

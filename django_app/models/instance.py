@@ -70,6 +70,13 @@ class WorkflowInstance(models.Model):
 
     class Meta:
         verbose_name = "workflow instance"
+        permissions = [
+            ("signal_workflowinstance", "Can send signals to workflow instances"),
+            ("cancel_workflowinstance", "Can cancel workflow instances"),
+            ("terminate_workflowinstance", "Can terminate workflow instances"),
+            ("pause_workflowinstance", "Can pause and resume workflow instances"),
+            ("retry_workflowinstance", "Can retry workflow instances"),
+        ]
         # Partial indexes stand in the migrations: Django warns of them on MySQL (W037).
         indexes = [
             models.Index(fields=["name", "state", "-created_at"], name="durable_instance_console"),

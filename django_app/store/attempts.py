@@ -68,14 +68,13 @@ class Attempts(Groups):
         )
 
     def _claimable(self, step_id: int, lease_id: UUID | None, now: datetime) -> QuerySet[Any]:
-        # A cancel stops what was scheduled before it was asked for; cleanup and compensations come after.
+        # A cancel stops what was scheduled before it; cleanup and compensations are rows that it does not hit.
         instance = self.rows(WorkflowInstance).filter(
             pk=OuterRef("instance_id"), state__in=WORKING, paused_at__isnull=True
         )
-        earlier = Q(cancel_requested_at__isnull=True) | Q(cancel_requested_at__lte=OuterRef("scheduled_at"))
         found: QuerySet[Any] = self.rows(StepResult).filter(
             Q(state=t.SCHEDULED) | Q(state=t.RETRYING, due_at__lte=now),
-            Exists(instance.filter(earlier)) | (Q(shielded=True) & Exists(instance)),
+            Exists(instance.filter(cancel_requested_at__isnull=True)) | (Q(shielded=True) & Exists(instance)),
             pk=step_id, kind__in=rows.DISPATCHED,
         )  # fmt: skip
         if lease_id is not None:
@@ -109,9 +108,7 @@ class Attempts(Groups):
 
     def _stop(self, step: OpenStep) -> bool:
         """A run that is being cancelled makes no further attempt of what it had scheduled before."""
-        cancelled = self.rows(WorkflowInstance).filter(
-            pk=step.instance_id, cancel_requested_at__gt=OuterRef("scheduled_at")
-        )
+        cancelled = self.rows(WorkflowInstance).filter(pk=step.instance_id, cancel_requested_at__isnull=False)
         retried_ = self.rows(StepResult).filter(Exists(cancelled), pk=step.id, state=t.RETRYING, shielded=False)
         now = self.now()
         return bool(retried_.update(state=t.FAILED, finished_at=now, look_at=now, due_at=None))
@@ -148,11 +145,11 @@ class Attempts(Groups):
         current = self.rows(StepResult).filter(pk=step_id, token=token, state__in=t.CLAIMED)
         if not current.update(**values):
             return Heartbeat(current=False)
-        found = current.values_list("abandoned", "scheduled_at", "instance__cancel_requested_at").first()
+        found = current.values_list("abandoned", "shielded", "instance__cancel_requested_at").first()
         if found is None:
             return Heartbeat(current=False)
-        abandoned, scheduled_at, cancelled_at = found
-        asked = abandoned or (cancelled_at is not None and cancelled_at > scheduled_at)
+        abandoned, shielded, cancelled_at = found
+        asked = abandoned or (cancelled_at is not None and not shielded)
         return Heartbeat(current=True, cancel_requested=asked)
 
     @retried

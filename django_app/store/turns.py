@@ -55,10 +55,16 @@ class Turns(Closing):
         if commit.withdrawn:
             for some in chunks(commit.withdrawn):
                 self.abandon_steps(Q(instance_id=commit.instance_id, pk__in=some), commit.now, commit.turn)
+            if commit.state in (t.FAILED, t.CANCELLED) and self._owing(commit.instance_id):
+                raise Lost  # claimed since the turn was loaded: its compensation must not be forgotten
         created = self._insert_rows(commit)
         if commit.closes or final:
             self._close(commit, final=final)
         return created
+
+    def _owing(self, instance_id: UUID) -> bool:
+        owing = self.rows(StepResult).filter(instance_id=instance_id, state=t.ABANDONED).exclude(compensation="")
+        return bool(owing.exists())
 
     def _block(self, commit: TurnCommit) -> Sequence[Dispatch]:
         values: dict[str, Any] = {
@@ -119,8 +125,9 @@ class Turns(Closing):
         self.hold_mailbox(commit.instance_id)
         if self.unseen_messages(commit.instance_id, commit.last_message, commit.left_messages):
             raise Lost
+        # Whoever sends to a run that only compensates is told that it has ended.
+        self.shut_mailbox(commit.instance_id, commit.now)
         if final:
-            self.shut_mailbox(commit.instance_id, commit.now)
             self.unlook_steps(commit.instance_id)
 
     # -- outside of turns ------------------------------------------------------------------------------------------

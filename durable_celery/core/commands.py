@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from durable_celery.core import scope
+from durable_celery.core.cancelling import handling
 from durable_celery.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Command(Generic[T_co]):
     same at run time. A command can be yielded once.
     """
 
-    __slots__ = ("__weakref__", "_run", "line", "throws", "used")
+    __slots__ = ("__weakref__", "_run", "handles_cancel", "line", "throws", "used")
     what = "command"
 
     def __init__(self) -> None:
@@ -46,9 +47,11 @@ class Command(Generic[T_co]):
         self.used = False
         self._run: Run = run
         self.throws = run.throws
+        self.handles_cancel = handling()
         run.built(self)
 
     def __iter__(self) -> Generator[Command[Any], Any, T_co]:
+        self.handles_cancel = handling()
         value: T_co = yield self
         return value
 
@@ -59,7 +62,10 @@ class Command(Generic[T_co]):
     def __del__(self) -> None:
         run = getattr(self, "_run", None)
         if run is not None and not self.used:
-            run.dropped(self, self.throws)
+            run.dropped(self)
+
+    def __repr__(self) -> str:
+        return f"<{self.describe()}>"
 
     def use(self) -> None:
         """Marks the command as yielded, or as a part of one; a second use raises ``UsageError``."""
@@ -132,7 +138,7 @@ class StepCommand(Command[T_co]):
         self.queue = queue
         self.undo: Undo | None = None
 
-    def compensate_with(self: StepCommand[T], undo: Command[Any] | Undoing[T]) -> StepCommand[T]:  # type: ignore[override]
+    def compensate_with(self: StepCommand[T], undo: Command[Any] | Undoing[T]) -> StepCommand[T]:
         if self.undo is not None:
             raise UsageError(f"{self.describe()} has a compensation already: {self.undo.name}")
         if isinstance(undo, StepCommand):
@@ -155,8 +161,8 @@ class StepCommand(Command[T_co]):
     def instead(self) -> str:
         short = self.name.rpartition(".")[2]
         return (
-            f"to run the body here use {short}.call(...), to send it to a worker without durability {short}.delay(...), "
-            f"or yield {short}(...) from a generator decorated with @workflow"
+            f"to run the body here use {short}.call(...), to send it to a worker without durability "
+            f"{short}.delay(...), or yield {short}(...) from a generator decorated with @workflow"
         )
 
 
@@ -195,15 +201,52 @@ class SignalCommand(Command[T_co]):
         return "outside, use signal.send(handle, payload)"
 
 
+class ShieldCommand(Command[T_co]):
+    """Run a command to its end, whatever cancels the body."""
+
+    __slots__ = ("member",)
+    what = "shield"
+
+    def __init__(self, member: Command[T_co]) -> None:
+        super().__init__()
+        member.use()
+        self.member = member
+
+    def describe(self) -> str:
+        return f"shield of {self.member.describe()}" if hasattr(self, "member") else "shield"
+
+    def parts(self) -> Sequence[Command[Any]]:
+        return [self.member]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatherRules:
-    """How a gather ends; see ``gather``."""
+    """How a gather ends; see ``gather``. ``names`` shape its value and are the code's; the rest is recorded."""
 
     names: tuple[str, ...] | None = None
     return_exceptions: bool = False
     limit: int | None = None
     needed: int | None = None
     tolerate: int = 0
+
+    @property
+    def forgives(self) -> bool:
+        """Whether a member may fail and the gather goes on; the error then stands in its place in the value."""
+        return self.return_exceptions or self.needed is not None or self.tolerate > 0
+
+    def to_text(self) -> str:
+        """The rules that are not the default, as JSON for the row; the store reads ``goes_on`` and ``tolerate``."""
+        given = {
+            "goes_on": self.forgives, "return_exceptions": self.return_exceptions, "limit": self.limit,
+            "needed": self.needed, "tolerate": self.tolerate,
+        }  # fmt: skip
+        return json.dumps({name: value for name, value in given.items() if value}, separators=(",", ":"))
+
+    def as_recorded(self, text: str) -> GatherRules:
+        """These names with the rules of a row, which stay in force whatever the code says now."""
+        data = json.loads(text)
+        rules = {name: data[name] for name in ("return_exceptions", "limit", "needed", "tolerate") if name in data}
+        return GatherRules(names=self.names, **rules)
 
 
 class GatherCommand(Command[T_co]):

@@ -6,7 +6,6 @@ claimed and its end is not known. It does not count when no attempt was made, or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from durable_celery.core import identity, journal, transitions
@@ -22,17 +21,18 @@ class Plan:
     opening: Opening | None = None
     waiting: str = ""
     done: bool = False
-    taken: Sequence[int] = ()
+    taken: tuple[int, ...] = ()
     polls: bool = False  # waits for a row whose end wakes nobody
 
 
 def plan(stored: Journal) -> Plan:
     """What to compensate next. A failing compensation stops none of the others."""
     rows = {entry.position: entry for entry in stored.entries}
-    taken = [
-        e.id for e in stored.entries
-        if e.kind == journal.COMPENSATION and e.state in transitions.STEP_FINAL and e.taken_turn is None
-    ]  # fmt: skip
+    taken = tuple(
+        entry.id
+        for entry in stored.entries
+        if entry.kind == journal.COMPENSATION and entry.state in transitions.STEP_FINAL and entry.taken_turn is None
+    )
     for entry in sorted(filter(owes, stored.entries), key=lambda e: identity.sort_key(e.position), reverse=True):
         undo = rows.get(identity.compensation_of(entry.position))
         if undo is not None and undo.state in transitions.STEP_FINAL:
@@ -49,12 +49,13 @@ def plan(stored: Journal) -> Plan:
 
 
 def owes(entry: Entry) -> bool:
-    """Whether this row must be compensated, or may have to be once its running attempt ends."""
+    """Whether this row must be compensated, or may have to be once it has ended.
+
+    An unclaimed row counts too: it may be claimed between its reading and the commit that withdraws it.
+    """
     if not entry.compensation or entry.kind != journal.STEP:
         return False
-    if entry.state == transitions.SUCCEEDED or entry.state in transitions.CLAIMED:
-        return True
-    return entry.unknown_end
+    return entry.state == transitions.SUCCEEDED or entry.state not in transitions.STEP_FINAL or entry.unknown_end
 
 
 def _opening(entry: Entry) -> Opening:
@@ -68,4 +69,5 @@ def _opening(entry: Entry) -> Opening:
         args=undo.args if undo.args is not None else f"[[{result}],{{}}]",
         options=undo.terms,
         queue=undo.queue,
+        shielded=True,
     )

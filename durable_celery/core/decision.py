@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -30,6 +30,7 @@ class Opening:
     compensation: str = ""
     queue: str = ""
     result: str | None = None
+    shielded: bool = False  # runs though the run is being cancelled: shielded, cleanup, compensation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +56,9 @@ class Decision:
     state: str
     value: Any = None
     failure: Failure | None = None
-    openings: Sequence[Opening] = ()
-    closings: Sequence[Closing] = ()
-    withdrawn: Sequence[str] = ()
+    openings: tuple[Opening, ...] = ()
+    closings: tuple[Closing, ...] = ()
+    withdrawn: tuple[str, ...] = ()
     taken_entries: Mapping[int, int] = field(default_factory=dict)
     taken_messages: Mapping[int, int] = field(default_factory=dict)
     markers: Mapping[str, str] = field(default_factory=dict)

@@ -7,6 +7,7 @@ A compensation of position P stands at ``P~``. Positions never depend on attempt
 from __future__ import annotations
 
 import hashlib
+import inspect
 import re
 import types
 import uuid
@@ -29,7 +30,7 @@ def new_id(milliseconds: int, entropy: bytes) -> uuid.UUID:
 
 
 def instance_id_of(task_id: str) -> uuid.UUID:
-    """The instance a Celery task id stands for: itself when it is a uuid, else its uuid5, so a redelivery finds it again."""
+    """The instance a Celery task id stands for: itself if it is a uuid, else its uuid5; a redelivery finds it again."""
     try:
         return uuid.UUID(task_id)
     except ValueError:
@@ -37,7 +38,7 @@ def instance_id_of(task_id: str) -> uuid.UUID:
 
 
 def check_key(key: Any) -> str | None:
-    """The key, if it is one. None means no key; blank, NUL, non-str or over 191 characters raise ``BadValue``."""
+    """The key, if it is one. None means no key; blank, unstorable, non-str or over 191 characters: ``BadValue``."""
     if key is None:
         return None
     if not isinstance(key, str):
@@ -46,8 +47,10 @@ def check_key(key: Any) -> str | None:
         raise BadValue(
             f"key {key!r} is blank; give a key that names the business object, or None for no key", path="key"
         )
-    if "\0" in key:
-        raise BadValue(f"key {key!r} has a NUL character, which databases cannot store; remove it", path="key")
+    if "\0" in key or any("\ud800" <= character <= "\udfff" for character in key):
+        raise BadValue(
+            f"key {key!r} has a NUL or a lone surrogate, which databases cannot store; remove it", path="key"
+        )
     if len(key) > KEY_LENGTH:
         raise BadValue(
             f"key has {len(key)} characters, at most {KEY_LENGTH} are allowed; shorten or hash it", path="key"
@@ -87,38 +90,66 @@ def sort_key(position: str) -> tuple[int, tuple[int, ...]]:
 
 # -- fingerprints --------------------------------------------------------------------------------------------------
 
+FUNCTIONS = 200  # that a fingerprint follows at most
+
 
 def fingerprint(body: Callable[..., Any]) -> str:
-    """16 hex digits of a body's code, with the plain functions of its own package that it names.
+    """16 hex digits of a body's code, with the plain functions of its own package that it names, and theirs.
 
-    A fix in a helper generator counts as new code of the body; a new body of a step does not.
+    A fix in a helper generator counts as new code of the body; a new body of a step, a comment or a moved line do not.
+    The same in every process that runs the code on the same Python.
     """
     digest = hashlib.sha256()
+    package = _package(body.__module__)
+    todo: list[Callable[..., Any]] = [body]
     seen: set[int] = set()
-    _feed(digest, body, body.__module__.partition(".")[0], seen)
+    while todo and len(seen) < FUNCTIONS:
+        function = inspect.unwrap(todo.pop(0))
+        if isinstance(function, types.FunctionType) and id(function) not in seen:
+            seen.add(id(function))
+            _feed(digest, function)
+            todo += [other for other in _named(function, package) if _package(other.__module__) == package]
     return digest.hexdigest()[:16]
 
 
-def _feed(digest: Any, function: Callable[..., Any], package: str, seen: set[int]) -> None:
-    function = getattr(function, "__wrapped__", function)
-    if not isinstance(function, types.FunctionType) or id(function) in seen or len(seen) > 100:
-        return
-    seen.add(id(function))
+def _feed(digest: Any, function: types.FunctionType) -> None:
     for code in _codes(function.__code__):
+        constants = [_stable(c) for c in code.co_consts if not isinstance(c, types.CodeType)]
         digest.update(code.co_code)
-        digest.update(repr([_stable(c) for c in code.co_consts if not isinstance(c, types.CodeType)]).encode())
-        digest.update(repr((code.co_names, code.co_varnames)).encode())
-        for name in code.co_names:
-            other = function.__globals__.get(name)
-            if isinstance(other, types.FunctionType) and other.__module__.partition(".")[0] == package:
-                _feed(digest, other, package, seen)
+        digest.update(repr((constants, code.co_names, code.co_varnames, code.co_freevars)).encode("utf-8", "replace"))
+    digest.update(_stable((function.__defaults__, function.__kwdefaults__)).encode("utf-8", "replace"))
+
+
+def _named(function: types.FunctionType, package: str) -> list[types.FunctionType]:
+    """The plain functions a function names: around it, in its module, or in a module of its package."""
+    found: list[Any] = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
+    for code in _codes(function.__code__):
+        known = [function.__globals__.get(name) for name in code.co_names]
+        modules = [m for m in known if isinstance(m, types.ModuleType) and _package(m.__name__) == package]
+        found += known + [vars(module).get(name) for module in modules for name in code.co_names]
+    return [other for other in found if isinstance(other, types.FunctionType)]
+
+
+def _filled(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False  # a name that has no value yet
+
+
+def _package(module: str | None) -> str:
+    return (module or "").partition(".")[0]
 
 
 def _stable(constant: Any) -> str:
-    # A frozenset's repr follows the hash seed of the process; its sorted members do not.
-    if isinstance(constant, frozenset):
-        return repr(sorted(map(repr, constant)))
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(constant))
+    """The repr of a constant, the same in each process: sets follow the hash seed, addresses the memory."""
+    if isinstance(constant, (frozenset, set)):
+        return repr(sorted(map(_stable, constant)))
+    if isinstance(constant, tuple):
+        return repr([_stable(each) for each in constant])
+    if isinstance(constant, dict):
+        return repr([(_stable(key), _stable(value)) for key, value in constant.items()])
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(constant))
 
 
 def _codes(code: types.CodeType) -> list[types.CodeType]:

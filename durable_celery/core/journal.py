@@ -17,7 +17,13 @@ STEP: Final = "step"
 TIMER: Final = "timer"
 SIGNAL: Final = "signal"
 GATHER: Final = "gather"
+CANCEL: Final = "cancel"  # kinds of messages beside signals
+DEADLINE: Final = "deadline"
+CHAIN: Final = "chain"
 COMPENSATION: Final = "compensation"
+
+COMPOSITES: Final = (GATHER, CHAIN)  # kinds made of the rows below them
+NO_EVENTS: Final = (*COMPOSITES, COMPENSATION)  # kinds the body never sees the end of
 
 MESSAGE_RANK, STEP_RANK, TIMER_RANK = 0, 1, 2
 
@@ -27,7 +33,8 @@ class Entry:
     """One row of the journal: a command at its position and what became of it.
 
     ``args``, ``result`` are encoded values, ``failure`` an encoded Failure. ``members`` counts what stands directly
-    below a gather. ``unknown_end``: some attempt was lost or timed out, so its effect may exist.
+    below a gather. ``options`` are those of a gather as recorded, else empty: replay needs no other's.
+    ``unknown_end``: some attempt was lost or timed out, so its effect may exist.
     """
 
     id: int
@@ -37,6 +44,7 @@ class Entry:
     state: str
     members: int = 0
     args: str = ""
+    options: str = ""
     result: str | None = None
     failure: str | None = None
     attempt: int = 0
@@ -48,11 +56,6 @@ class Entry:
     compensation: str = ""
     unknown_end: bool = False
     abandoned: bool = False  # nobody waits for it; its outcome is kept and shown, not delivered
-
-    @property
-    def never_started(self) -> bool:
-        """Held back by a limit, and for ever so if cancelled: no attempt was made."""
-        return self.state == t.HELD or (self.state == t.CANCELLED and self.attempt == 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,41 +96,40 @@ class Event:
 def events(journal: Journal, *, turn: int, now: datetime) -> list[Event]:
     """Every outcome in order: those of earlier turns as recorded, then the new ones as this turn orders them.
 
-    ``turn`` and ``now`` are this turn's. A timer or signal wait whose due time has come is new too; a gather and a
-    signal wait answered by a message are no events of their own.
+    ``turn`` and ``now`` are this turn's. A timer or signal wait whose due time has come is new too; a gather, a signal
+    wait answered by a message, a compensation, and what nobody waits for any more are no events.
     """
+    seen: list[Entry | Message] = [entry for entry in journal.entries if entry.kind not in NO_EVENTS]
+    seen += journal.messages
     old = [
-        Event(turn=x.taken_turn, order=x.taken_order, at=x.taken_at or now, entry=x if isinstance(x, Entry) else None,
-              message=x if isinstance(x, Message) else None)
-        for x in (*journal.entries, *journal.messages)
+        _event(x, turn=x.taken_turn, order=x.taken_order, at=x.taken_at or now)
+        for x in seen
         if x.taken_turn is not None
-    ]  # fmt: skip
+    ]
     old.sort(key=lambda event: (event.turn, event.order))
-    new: list[tuple[datetime, int, int, Entry | Message]] = []
-    for message in journal.messages:
-        if message.taken_turn is None:
-            new.append((message.stored_at, MESSAGE_RANK, message.id, message))
+    new: list[tuple[datetime, int, int, Entry | Message]] = [
+        (message.stored_at, MESSAGE_RANK, message.id, message)
+        for message in journal.messages
+        if message.taken_turn is None
+    ]
     for entry in journal.entries:
         if entry.taken_turn is None and (when := _ended_at(entry, now)) is not None:
             new.append((when, TIMER_RANK if entry.kind in (TIMER, SIGNAL) else STEP_RANK, entry.id, entry))
     new.sort(key=lambda item: item[:3])
-    fresh = [
-        Event(turn=turn, order=order, at=now, entry=x if isinstance(x, Entry) else None,
-              message=x if isinstance(x, Message) else None)
-        for order, (_, _, _, x) in enumerate(new)
-    ]  # fmt: skip
-    return old + fresh
+    return old + [_event(x, turn=turn, order=order, at=now) for order, (_, _, _, x) in enumerate(new)]
+
+
+def _event(outcome: Entry | Message, *, turn: int, order: int, at: datetime) -> Event:
+    if isinstance(outcome, Entry):
+        return Event(turn=turn, order=order, at=at, entry=outcome)
+    return Event(turn=turn, order=order, at=at, message=outcome)
 
 
 def _ended_at(entry: Entry, now: datetime) -> datetime | None:
-    if entry.kind in (TIMER, SIGNAL):
-        waits = entry.state == t.SCHEDULED and entry.due_at is not None
-        return entry.due_at if waits and entry.due_at is not None and entry.due_at <= now else None
-    if (
-        entry.kind in (GATHER, COMPENSATION)
-        or entry.state not in t.STEP_FINAL
-        or entry.never_started
-        or entry.abandoned
-    ):
+    """When a row not taken in yet became news; None if it is none."""
+    if entry.abandoned or entry.kind in NO_EVENTS:
         return None
-    return entry.finished_at
+    if entry.kind in (TIMER, SIGNAL):
+        due = entry.state == t.SCHEDULED and entry.due_at is not None and entry.due_at <= now
+        return entry.due_at if due else None
+    return entry.finished_at if entry.state in t.STEP_FINAL else None

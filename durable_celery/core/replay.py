@@ -6,16 +6,22 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from durable_celery.core import cancelling, complaints, scope, transitions
+from durable_celery.core import generator as generators
 from durable_celery.core import journal as journals
-from durable_celery.core import scope, transitions
 from durable_celery.core.commands import Command
 from durable_celery.core.decision import Decision
-from durable_celery.core.failure import failure_of
+from durable_celery.core.failure import Failure, failure_of
 from durable_celery.core.journal import Event, Journal
 from durable_celery.core.run import Run
-from durable_celery.errors import ReplayError, UsageError, WorkflowError
+from durable_celery.errors import CancelRequested
 
-_refusing: list[Any] = []  # bodies that would not close; kept so that no garbage collector runs them
+_refusing: list[Run] = []  # whose bodies would not close; kept so that no garbage collector runs them
+
+
+def not_the_bodys(error: BaseException) -> bool:
+    """By default, what stops this process and not the body."""
+    return isinstance(error, KeyboardInterrupt)
 
 
 def replay(
@@ -31,31 +37,39 @@ def replay(
     encode: Callable[[Any, str], str],
     adapt: Callable[[Any], Command[Any] | None] = lambda yielded: None,
     fails_on: tuple[type[BaseException], ...] = (),
+    interrupts: Callable[[BaseException], bool] = not_the_bodys,
+    recorded_only: bool = False,
     info: Any = None,
 ) -> Decision:
     """What the body does when it sees everything that is stored and not taken in yet.
 
-    ``turn`` is the number of the turn being taken (1 for the first), ``now`` its time, ``started_at`` the time of turn 1
-    (None if this is it). Never raises for what the body does: a bug, a mismatch or a wrong use is a BLOCKED decision.
-    The body is closed on return.
+    ``turn`` is the number of the turn being taken (1 for the first), ``now`` its time, ``started_at`` the time of
+    turn 1 (None if this is it). ``adapt`` makes commands of foreign things that may be yielded, and gives None for
+    others. Never raises for what the body does: a bug, a mismatch or a wrong use is a BLOCKED decision. An exception of
+    which ``interrupts`` says that it is not the body's (a stop signal, a time limit) goes on, and nothing was decided.
+    ``recorded_only`` feeds what earlier turns took in and nothing else: the decision says where the run stands or how
+    it ended, and appends nothing. The body is closed on return.
     """
-    run = Run(journal, turn=turn, now=started_at or now, decode=decode, encode=encode, adapt=adapt, info=info)
+    run = Run(
+        journal, turn=turn, now=started_at or now, decode=decode, encode=encode, adapt=adapt, fails_on=fails_on,
+        interrupts=interrupts, recorded_only=recorded_only, info=info,
+    )  # fmt: skip
     fed: list[Event] = []
-    problem: BaseException | None = None
     with scope.driving(run):
-        try:
-            _drive(run, body, args, kwargs, journals.events(journal, turn=turn, now=now), fed, first=turn == 1, now=now)
-        except (ReplayError, UsageError) as error:
-            problem = error
-        except Exception as error:  # noqa: BLE001 - a stored value that cannot be decoded, a broken adapter
-            problem = error
-        place = run.where() if not run.ended else ""
-        if not run.leave():
-            _refusing.append(run)
-            problem = problem or UsageError(f"the body cannot be left: it yields again when it is closed ({place})")
+        problem, place = _drive(run, body, args, kwargs, journals.events(journal, turn=turn, now=now), fed)
+    if problem is None and run.ended and (ended := _cancelled(run)) is not None:
+        return _decided(run, fed, **ended)
+    if problem is None and run.ended:
+        problem = run.error
+        if problem is None:
+            problem = complaints.returned(run.value, getattr(info, "name", "") or body.__qualname__, body)
+        elif isinstance(problem, run.failures):
+            return _decided(run, fed, state=transitions.FAILED, failure=failure_of(problem))
     if problem is not None:
         return _blocked(problem, place)
-    return _decide(run, fed, fails_on)
+    if not run.ended:
+        return _decided(run, fed, state=transitions.WAITING, waiting=run.waiting())
+    return _decided(run, fed, state=transitions.COMPLETED, value=run.value)
 
 
 def _drive(
@@ -65,52 +79,78 @@ def _drive(
     kwargs: dict[str, Any],
     events: list[Event],
     fed: list[Event],
-    *,
-    first: bool,
-    now: datetime,
+) -> tuple[BaseException | None, str]:
+    """Feed the body all events and close it. What stands in the way, if anything does, and the line it stood at."""
+    problem: BaseException | None = None
+    try:
+        _feed(run, body, args, kwargs, events, fed)
+    except Exception as error:  # a mismatch, a wrong use, or a stored value that cannot be decoded
+        if run.interrupts(error):
+            raise
+        problem = error
+    finally:
+        place = run.where()
+        left = run.leave()
+        if not left:
+            _refusing.append(run)
+    if problem is None and not left:
+        problem = complaints.refuses_to_close(place)
+    return problem, place
+
+
+def _feed(
+    run: Run,
+    body: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    events: list[Event],
+    fed: list[Event],
 ) -> None:
-    run.replaying = not first
+    run.replaying = run.turn > 1 or run.recorded_only
     run.start(body, args, kwargs)
     for event in events:
-        if run.ended:
+        recorded = event.turn < run.turn
+        if run.ended and recorded:
+            raise run.mismatch(_name(event), "an outcome of this run", "nothing: it has ended")
+        if run.ended or (run.recorded_only and not recorded):
             return
-        if event.turn == run.turn:
-            run.now = now
+        if run.feed(event) and not recorded:
             fed.append(event)
-        run.feed(event)
-    run.replaying = False
 
 
-def _decide(run: Run, fed: list[Event], fails_on: tuple[type[BaseException], ...]) -> Decision:
-    common: dict[str, Any] = dict(
-        openings=run.openings,
-        closings=run.closings,
-        withdrawn=run.withdrawn,
-        taken_entries={e.entry.id: e.order for e in fed if e.entry is not None},
-        taken_messages={e.message.id: e.order for e in fed if e.message is not None},
+def _cancelled(run: Run) -> dict[str, Any] | None:
+    """How a run ends that was asked to, or that left by ``CancelRequested`` of its own; None for any other."""
+    error, message = run.error, run.cancelling.message
+    if isinstance(error, CancelRequested) and message is None:
+        failure = Failure(type="Cancelled", types=("Cancelled",), message=error.reason, cancelled=True)
+        return {"state": transitions.CANCELLED, "failure": failure}
+    if message is None or not (error is None or isinstance(error, (CancelRequested, *run.failures))):
+        return None
+    left_by = None if isinstance(error, CancelRequested) else error
+    return cancelling.outcome(message, cancelling.reason_of(run, message), left_by)
+
+
+def _name(event: Event) -> str:
+    return event.entry.position if event.entry is not None else f"message {event.message.id if event.message else ''}"
+
+
+def _decided(run: Run, fed: list[Event], **outcome: Any) -> Decision:
+    return Decision(
+        openings=tuple(run.openings),
+        closings=tuple(run.closings),
+        withdrawn=tuple(run.withdrawn),
+        taken_entries={event.entry.id: event.order for event in fed if event.entry is not None},
+        taken_messages={event.message.id: event.order for event in fed if event.message is not None},
         markers=run.markers,
         status_text=run.status_text,
         attributes=run.attributes,
+        **outcome,
     )
-    if not run.ended:
-        return Decision(state=transitions.WAITING, waiting=run.waiting(), **common)
-    if run.error is None:
-        if isinstance(run.value, Command):
-            return _blocked(UsageError(f"the body returned {run.value.describe()}; write return (yield from ...)"), "")
-        if type(run.value).__name__ == "generator":
-            return _blocked(
-                UsageError(
-                    f"the body returned the generator {run.value.__name__}(...); use yield from {run.value.__name__}(...)"
-                ),
-                "",
-            )
-        return Decision(state=transitions.COMPLETED, value=run.value, **common)
-    if isinstance(run.error, (WorkflowError, *fails_on)):
-        return Decision(state=transitions.FAILED, failure=failure_of(run.error), **common)
-    return _blocked(run.error, "")
 
 
 def _blocked(error: BaseException, place: str) -> Decision:
     failure = failure_of(error)
-    where = f" ({place})" if place and place not in failure.message else ""
+    place = place or generators.raised_at(error)
+    named = getattr(error, "line", "") or place in failure.message
+    where = f" ({place})" if place and not named else ""
     return Decision(state=transitions.BLOCKED, failure=failure, waiting=f"{failure.brief}{where}")

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any
 
 from durable_celery.errors import BadValue, type_name
 
@@ -25,8 +25,9 @@ class RetryPolicy:
     Intervals are timedelta or seconds. The delay after the n-th failure is
     ``min(maximum_interval, initial_interval * backoff_coefficient ** (n - 1))``; with ``jitter`` it is drawn from
     [half, whole] of that ("equal jitter", Marc Brooker, "Exponential Backoff And Jitter").
-    ``non_retryable`` and ``retry_on`` are exception classes or dotted names, subclasses included; programming errors
-    (TypeError, NameError, ImportError, SyntaxError, NotImplementedError) are retried only where ``retry_on`` names them.
+    ``non_retryable`` and ``retry_on`` are exception classes or dotted names, subclasses included; where both name an
+    error, the nearer class decides. Programming errors (TypeError, NameError, ImportError, SyntaxError,
+    NotImplementedError) are retried only where ``retry_on`` names them or a class above them; all others are anyway.
     A bad value raises ``BadValue`` here, so at import.
     """
 
@@ -90,48 +91,55 @@ def delay_after(policy: RetryPolicy, failures: int, draw: float) -> timedelta:
     """
     first, cap = float(policy.initial_interval), float(policy.maximum_interval)  # type: ignore[arg-type]
     whole = min(first, cap)
-    if first > 0 and policy.backoff_coefficient > 1:
-        growth = (max(failures, 1) - 1) * math.log(policy.backoff_coefficient)
-        whole = cap if growth >= math.log(max(cap, first) / first) else min(cap, first * math.exp(growth))
+    if 0 < first < cap:
+        power = math.log(first) + (max(failures, 1) - 1) * math.log(policy.backoff_coefficient)
+        whole = cap if power >= math.log(cap) else min(cap, math.exp(power))
     if policy.jitter:
         whole *= 0.5 + 0.5 * min(max(draw, 0.0), 1.0)
     return min(timedelta(seconds=whole), LONGEST)
 
 
 def retries(policy: RetryPolicy, failures: int, error_types: Iterable[str]) -> bool:
-    """Whether another attempt follows ``failures`` failed ones, the last with an error of these types (own and bases)."""
-    types = set(error_types)
+    """Whether another attempt follows ``failures`` failed ones, the last with an error of these types (own first)."""
     if policy.maximum_attempts and failures >= policy.maximum_attempts:
         return False
-    if types & set(policy.retry_on):  # type: ignore[arg-type]
-        return True
-    return not types & {*policy.non_retryable, *PROGRAMMING_ERRORS}  # type: ignore[misc]
+    types = tuple(error_types)
+    for name in types:
+        if name in policy.non_retryable:
+            return False
+        if name in policy.retry_on:
+            return True
+    return not set(types) & set(PROGRAMMING_ERRORS)
 
 
-def seconds_of(value: Any, what: str, *, minimum: float = 0, default: Literal[None] = None) -> float:
+def seconds_of(value: Any, what: str, *, minimum: float = 0) -> float:
     """A duration given as timedelta or seconds, in seconds; anything else, NaN or out of range raises ``BadValue``."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise BadValue(f"{what} must be a timedelta or a number of seconds, got {value!r}", path=what)
-    if not math.isfinite(seconds) or seconds < minimum or seconds > LONGEST.total_seconds():
+    try:
+        number = float(seconds)
+    except OverflowError:  # an int too big for a float
+        number = math.nan
+    if not math.isfinite(number) or not minimum <= number <= LONGEST.total_seconds():
         raise BadValue(
-            f"{what} must be from {minimum:g} to {LONGEST.total_seconds():g} seconds, got {value!r}", path=what
+            f"{what} must be from {minimum:g} to {LONGEST.total_seconds():g} seconds, got {value!r:.80}", path=what
         )
-    return float(seconds)
+    return number
 
 
 def _names(field: str, kinds: Any) -> tuple[str, ...]:
-    if isinstance(kinds, (str, type)):
-        kinds = (kinds,)
-    names = []
-    for kind in kinds:
-        if isinstance(kind, type) and issubclass(kind, BaseException):
-            names.append(type_name(kind))
-        elif isinstance(kind, str) and kind and ("." in kind or hasattr(builtins, kind)):
-            names.append(kind)
-        else:
-            raise _bad(field, kind, "exception classes or their dotted names")
-    return tuple(names)
+    given = (kinds,) if isinstance(kinds, (str, type)) or not isinstance(kinds, Iterable) else tuple(kinds)
+    return tuple(_error_name(field, kind) for kind in given)
+
+
+def _error_name(field: str, kind: Any) -> str:
+    known = getattr(builtins, kind, kind) if isinstance(kind, str) else kind
+    if isinstance(known, type) and issubclass(known, BaseException):
+        return type_name(known)
+    if isinstance(known, str) and "." in known:
+        return known
+    raise _bad(field, kind, "exception classes or their dotted names")
 
 
 def _bad(field: str, value: Any, allowed: str) -> BadValue:

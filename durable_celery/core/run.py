@@ -2,14 +2,13 @@
 
 Rules of this file:
 - The body sees outcomes one by one in the order of ``journal.events``; each may resume it, and then it runs until it
-  waits again. What it asks for in an event of an earlier turn must be in the journal; what it asks for in this turn is new.
+  waits again. What it asks for in an event of an earlier turn must be in the journal; in this turn it is new.
 - Whatever a helper gives the body depends on the journal, the turn's time and the label of the last event alone.
 """
 
 from __future__ import annotations
 
 import random as dice
-import sys
 import uuid
 import weakref
 from collections import deque
@@ -17,16 +16,19 @@ from collections.abc import Callable, Generator
 from datetime import datetime
 from typing import Any
 
+from durable_celery.core import complaints, nodes
 from durable_celery.core import generator as generators
-from durable_celery.core import nodes
-from durable_celery.core.commands import Command, Undo
+from durable_celery.core.cancelling import THROWS, Cancelling
+from durable_celery.core.chaining import ChainCommand, ChainNode, GroupCommand, GroupNode
+from durable_celery.core.commands import Command, GatherCommand, ShieldCommand, SignalCommand, StepCommand, TimerCommand
 from durable_celery.core.decision import Closing, Opening
-from durable_celery.core.journal import Entry, Event, Journal, Message
-from durable_celery.errors import NonDeterminism, UsageError, WorkflowError
+from durable_celery.core.gathering import GatherNode
+from durable_celery.core.journal import CANCEL, DEADLINE, Entry, Event, Journal, Message
+from durable_celery.errors import CancelRequested, NonDeterminism, UsageError, WorkflowError
 
 
 class Run:
-    """The state of a body being driven. ``adapt`` turns foreign yieldables (Celery signatures) into commands, or None."""
+    """The state of a body being driven; the arguments are those of ``replay``."""
 
     def __init__(
         self,
@@ -37,6 +39,9 @@ class Run:
         decode: Callable[[str], Any],
         encode: Callable[[Any, str], str],
         adapt: Callable[[Any], Command[Any] | None],
+        fails_on: tuple[type[BaseException], ...],
+        interrupts: Callable[[BaseException], bool],
+        recorded_only: bool,
         info: Any,
     ) -> None:
         self.journal = journal
@@ -46,6 +51,9 @@ class Run:
         self.decode_text = decode
         self.encode = encode
         self.adapt = adapt
+        self.failures: tuple[type[BaseException], ...] = (WorkflowError, *fails_on)
+        self.interrupts = interrupts
+        self.recorded_only = recorded_only
         self.info = info
         self.entries: dict[str, Entry] = {entry.position: entry for entry in journal.entries}
         self.markers: dict[str, str] = {}
@@ -59,6 +67,7 @@ class Run:
         self.attributes: dict[str, Any] = {}
         self.replaying = False
         self.closing = False
+        self.teardowns = 0  # raised while closing
         self.throws = 0  # errors thrown into the body so far
         self.ended = False
         self.value: Any = None
@@ -68,6 +77,8 @@ class Run:
         self._ordinals = 0  # yields so far
         self._generator: Generator[Any, Any, Any] | None = None
         self._awaited: nodes.Node | None = None
+        self.cancelling = Cancelling(self)
+        self._worthless: set[str] = set()  # rows whose own outcome the body will not see
         self._built: dict[int, weakref.ref[Command[Any]]] = {}
         self._complaint: UsageError | None = None
 
@@ -75,34 +86,45 @@ class Run:
 
     def start(self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Run the body up to its first wait."""
-        is_generator, made = generators.begin(body, args, kwargs)
+        try:
+            is_generator, made = generators.begin(body, args, kwargs)
+        except BaseException as raised:
+            if self.interrupts(raised):
+                raise
+            self._end(error=raised)
+            return
         if is_generator:
             self._generator = made
             self._resume(None, None)
         else:
             self._end(value=made)
 
-    def feed(self, event: Event) -> None:
-        """Let the body see one outcome."""
+    def feed(self, event: Event) -> bool:
+        """Let the body see one outcome; False if it is of a row that another outcome has just made worthless."""
         if event.message is not None:
             self._mark(event, f"m{event.message.id}")
             self._take_message(event.message)
-        elif event.entry is not None:
-            self._mark(event, event.entry.position)
-            node = self.leaves.get(event.entry.position)
-            if node is not None:
-                node.take(event)
-                self._rise(node)
-            elif self.replaying and event.entry.position not in self.withdrawn:
-                raise self.mismatch(event.entry.position, _words(event.entry), "nothing: the body does not wait for it")
+            return True
+        assert event.entry is not None
+        position = event.entry.position
+        if position in self._worthless:
+            return False
+        self._mark(event, position)
+        node = self.leaves.get(position)
+        if node is None:
+            raise self.mismatch(position, complaints.words(event.entry), "nothing: it does not wait for this row")
+        node.take(event)
+        self._rise(node)
+        self._cancel_if_due()
+        return True
 
     def leave(self) -> bool:
         """Close the body where it stands; False if it refuses."""
         self.closing = True
-        return self._generator is None or generators.close(self._generator)
+        return self._generator is None or generators.close(self._generator, self.interrupts)
 
     def where(self) -> str:
-        """The line the body stands at."""
+        """The line the body stands at; empty before its start and after its end."""
         return generators.where(self._generator) if self._generator is not None else ""
 
     def waiting(self) -> str:
@@ -111,32 +133,47 @@ class Run:
 
     # -- for nodes -------------------------------------------------------------------------------------------------
 
+    def node(self, command: Command[Any], position: str, parent: GatherNode | None, **place: Any) -> nodes.Node:
+        """The node for a command; it is not open yet."""
+        if isinstance(command, ShieldCommand):
+            return self.node(command.member, position, parent, **{**place, "shielded": True})
+        if isinstance(command, StepCommand):
+            return nodes.StepNode(self, command, position, parent, **place)
+        if isinstance(command, TimerCommand):
+            return nodes.TimerNode(self, command, position, parent, **place)
+        if isinstance(command, SignalCommand):
+            return nodes.SignalNode(self, command, position, parent, **place)
+        if isinstance(command, ChainCommand):
+            return ChainNode(self, command, position, parent, **place)
+        if isinstance(command, GroupCommand):
+            return GroupNode(self, command, position, parent, **place)
+        if isinstance(command, GatherCommand):
+            return GatherNode(self, command, position, parent, **place)
+        raise UsageError(f"{command.describe()} cannot be yielded")
+
     def match(self, position: str, kind: str, name: str, members: int, entry: Entry | None) -> None:
         """The journal and the body must agree at ``position``; ``NonDeterminism`` otherwise."""
-        requested = _command_words(kind, name, members)
         if entry is None:
             if self.replaying:
-                raise self.mismatch(position, "nothing", requested)
+                raise self.mismatch(position, "nothing", complaints.command_words(kind, name, members))
         elif (entry.kind, entry.name, entry.members) != (kind, name, members):
-            raise self.mismatch(position, _words(entry), requested)
+            raise self.mismatch(position, complaints.words(entry), complaints.command_words(kind, name, members))
 
     def mismatch(self, position: str, recorded: str, requested: str) -> NonDeterminism:
         """The error that blocks the instance."""
-        return NonDeterminism(
-            f"the code does not fit the journal at position {position}: recorded is {recorded}, the body now asks for "
-            f"{requested} ({self.where() or 'at its start'}). Nothing was changed. Usual causes: a step was added, removed or "
-            "reordered without patched(), or the body looks at the clock, dice, the database or a set. Deploy code that fits "
-            "(it is tried again by itself), or guard the change with patched()",
-            position=position,
-            recorded=recorded,
-            requested=requested,
-            instance_id=self.instance_id,
-        )
+        line = self.where() or ("after its end" if self.ended else "at its end")
+        return complaints.mismatch(self.instance_id, position, recorded, requested, line)
 
     def withdraw(self, position: str) -> None:
         """Nobody waits for this row any more."""
+        self.ignore(position)
+        if not self.replaying:
+            self.withdrawn.append(position)
+
+    def ignore(self, position: str) -> None:
+        """The row's own outcome, which may be as new as what came before it, is not for the body."""
         self.leaves.pop(position, None)
-        self.withdrawn.append(position)
+        self._worthless.add(position)
 
     def close_row(self, closing: Closing) -> None:
         """A timer, signal wait or gather has ended in this turn (earlier ones are in the journal as ended)."""
@@ -152,14 +189,6 @@ class Run:
     def decode(self, text: str | None) -> Any:
         """A stored value; None stands for None."""
         return None if text is None else self.decode_text(text)
-
-    def decode_message(self, message: Message) -> Any:
-        """The payload of a message."""
-        return self.decode(message.payload)
-
-    def undo_text(self, undo: Undo | None) -> str:
-        """How a compensation is kept on the row."""
-        return "" if undo is None else undo.to_text()
 
     # -- for helpers -----------------------------------------------------------------------------------------------
 
@@ -184,20 +213,24 @@ class Run:
         """A command was constructed in the body."""
         self._built[id(command)] = weakref.ref(command)
 
-    def dropped(self, command: Command[Any], throws: int) -> None:
+    def dropped(self, command: Command[Any]) -> None:
         """A command went away unused. After an error was thrown in since it was built, that is the error's doing."""
         self._built.pop(id(command), None)
-        if not self.closing and not self.ended and throws == self.throws and sys.exc_info()[0] is None:
-            self._complaint = self._complaint or _unyielded(command)
+        if not self.closing and not self.ended and command.throws == self.throws:
+            self._complaint = self._complaint or complaints.unyielded(command)
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _mark(self, event: Event, label: str) -> None:
-        self.replaying = event.turn < self.turn
-        self.now = max(self.now, event.at) if not self.replaying else event.at
+        self.replaying = self.recorded_only or event.turn < self.turn
+        self.now = max(self.now, event.at)
         self._label, self._ordinal = label, 0
 
     def _take_message(self, message: Message) -> None:
+        if message.kind in (CANCEL, DEADLINE):
+            if self._awaited is not None and self.cancelling.take(message, self._awaited):
+                self._throw_cancel()
+            return
         if message.kind != "signal":
             return
         waits = self.waits.get(message.name)
@@ -209,18 +242,34 @@ class Run:
             self.unread.setdefault(message.name, deque()).append(message)
 
     def _rise(self, node: nodes.Node) -> None:
+        """A node may have settled: resume the body that waits for it, or ask the gather above."""
         while node.settled:
             if node is self._awaited:
-                self._resume(node.value, node.error)
+                if self.cancelling.pending and node.error is not None:
+                    self._throw_cancel()
+                else:
+                    self._resume(node.value, node.error)
                 return
             if node.parent is None:
                 return
             node = node.parent
-            node.member_settled()  # type: ignore[attr-defined]
+            node.member_settled()
+
+    def _cancel_if_due(self) -> None:
+        """Throw the cancel once everything it had to wait for has ended, and no value came of it."""
+        if self.cancelling.pending and self._awaited is not None and self.cancelling.complete:
+            self._throw_cancel()
+
+    def _throw_cancel(self) -> None:
+        assert self._awaited is not None
+        if not self._awaited.settled and not self._awaited.gone:
+            self._awaited.abandon()
+        self._resume(None, self.cancelling.error())
 
     def _resume(self, value: Any, error: BaseException | None) -> None:
+        """Drive the body until it waits for something that has not ended."""
         assert self._generator is not None
-        while not self.ended:
+        while True:
             self._awaited = None
             try:
                 if error is not None:
@@ -231,36 +280,46 @@ class Run:
             except StopIteration as stop:
                 self._end(value=stop.value)
                 return
-            except BaseException as raised:  # noqa: BLE001 - every way out of the body is judged by the caller
-                if isinstance(raised, (KeyboardInterrupt, GeneratorExit)):
+            except BaseException as raised:
+                if self.interrupts(raised):
                     raise
                 self._end(error=raised)
                 return
-            node = self._open(self._command(yielded))
+            command = self._command(yielded)
+            if self.cancelling.refuses(command.handles_cancel):
+                if self.cancelling.thrown >= THROWS:
+                    self._close_swallower()
+                    return
+                value, error = None, self.cancelling.error()
+                continue
+            node = self._open(command)
             self._awaited = node
             if not node.settled:
                 return
             value, error = node.value, node.error
 
+    def _close_swallower(self) -> None:
+        """The body swallowed every cancel; it is left where it stands, and the run ends as asked."""
+        if self.leave():
+            self._generator = None
+        self.closing = False
+        self._end(error=self.cancelling.error())
+
     def _command(self, yielded: Any) -> Command[Any]:
         self._complain()
         assert self._generator is not None
         over = generators.delegates_to_plain_iterable(self._generator)
-        here = self.where()
         if over is not None:
-            raise UsageError(
-                f"'yield from' over a {over} at {here}: to run commands side by side write yield from gather(a, b)",
-                line=here,
-            )
+            raise complaints.plain_iterable(over, self.where())
         command = yielded if isinstance(yielded, Command) else self.adapt(yielded)
         if command is None:
-            raise UsageError(f"{_what(yielded)} was yielded at {here}; {_fix(yielded)}", line=here)
+            raise complaints.no_command(yielded, self.where())
         command.use()
         return command
 
     def _open(self, command: Command[Any]) -> nodes.Node:
         self._ordinals += 1
-        node = nodes.node_of(self, command, str(self._ordinals), None)
+        node = self.node(command, str(self._ordinals), None)
         node.open()
         return node
 
@@ -273,41 +332,11 @@ class Run:
             self._complain()
             for reference in list(self._built.values()):
                 command = reference()
-                if command is not None and not command.used and command.throws == self.throws:
-                    raise _unyielded(command)
-        if self.replaying:
-            if error is not None and not isinstance(error, WorkflowError):
-                raise error  # a bug, whatever the journal holds
-            raise self.mismatch(
-                str(self._ordinals + 1), "more of this run", f"its end ({'a ' + repr(error) if error else 'a return'})"
-            )
+                if command is not None and command is not value and not command.used and command.throws == self.throws:
+                    raise complaints.unyielded(command)
+        if self.replaying and not self.recorded_only and (
+            error is None or isinstance(error, (*self.failures, CancelRequested))
+        ):
+            end = "its end by a return" if error is None else f"its end by {error!r:.200}"
+            raise self.mismatch(str(self._ordinals + 1), "more of this run", end)
         self.ended, self.value, self.error = True, value, error
-
-
-def _unyielded(command: Command[Any]) -> UsageError:
-    return UsageError(
-        f"{command.describe()} was built at {command.line} and never yielded, so it did not run; "
-        "write 'yield from' before it",
-        line=command.line,
-    )
-
-
-def _what(yielded: Any) -> str:
-    kind = type(yielded).__name__
-    return "a generator" if kind == "generator" else f"{kind} {yielded!r:.80}"
-
-
-def _fix(yielded: Any) -> str:
-    if type(yielded).__name__ == "generator":
-        return f"to run the helper generator {yielded.__name__}(...) use yield from {yielded.__name__}(...)"
-    if isinstance(yielded, (list, tuple, set, dict)):
-        return "to run commands side by side write yield from gather(a, b)"
-    return "only commands can be yielded: a step call, sleep(...), signal.wait(...), gather(...)"
-
-
-def _words(entry: Entry) -> str:
-    return _command_words(entry.kind, entry.name, entry.members)
-
-
-def _command_words(kind: str, name: str, members: int) -> str:
-    return f"{kind} of {members} members" if kind == "gather" else f"{kind} {name}".strip()

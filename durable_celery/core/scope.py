@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING
 from durable_celery.errors import NotInWorkflow
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from durable_celery.core.run import Run
+
+TEARDOWNS = 100  # that one closing raises, before a body that catches each of them is let go on to its next yield
 
 _run: ContextVar[Run | None] = ContextVar("durable_celery_run", default=None)
 _PACKAGE = __name__.partition(".")[0]
@@ -32,10 +36,15 @@ def driving(run: Run) -> Iterator[None]:
 
 
 def active() -> Run | None:
-    """The run in scope, if any; raises ``Teardown`` while its body is being closed."""
+    """The run in scope, if any; raises ``Teardown`` while its body is being closed.
+
+    Not for ever: a loop around a bare ``except`` would never end. It then yields, and so is found to refuse.
+    """
     run = _run.get()
     if run is not None and run.closing:
-        raise Teardown
+        run.teardowns += 1
+        if run.teardowns <= TEARDOWNS:
+            raise Teardown
     return run
 
 
@@ -49,7 +58,17 @@ def required(what: str, instead: str) -> Run:
 
 def caller() -> str:
     """``function, line N of file`` of the nearest frame outside this package."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+    frame: FrameType = sys._getframe(1)
+    while frame.f_back is not None and ours(frame):
         frame = frame.f_back
-    return f"{frame.f_code.co_name}, line {frame.f_lineno} of {frame.f_code.co_filename.rpartition('/')[2]}"
+    return place(frame.f_code.co_name, frame.f_lineno, frame.f_code.co_filename)
+
+
+def ours(frame: FrameType) -> bool:
+    """Whether the frame runs code of this package."""
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == _PACKAGE
+
+
+def place(function: str, line: int, file: str) -> str:
+    """A place in the code, as every error of a body names it."""
+    return f"{function}, line {line} of {file.replace(chr(92), '/').rpartition('/')[2]}"

@@ -23,7 +23,7 @@ from durable_celery.core import compensation, journal, transitions
 from durable_celery.core.decision import Closing, Decision, Opening
 from durable_celery.core.failure import failure_of, printable
 from durable_celery.core.replay import replay
-from durable_celery.engine import verdicts
+from durable_celery.engine import endings, verdicts
 from durable_celery.errors import PayloadError, WorkflowNotFound
 from durable_celery.ports import Committed, InstanceRow, Loaded, NewEntry, Settled, TurnCommit
 from durable_celery.registry import registry
@@ -53,13 +53,18 @@ def advance(instance_id: UUID) -> None:
 def _turn(rt: Runtime, instance_id: UUID) -> str:
     """ "parked": nothing to do; "more": look again; "lost": another turn came between, or a message before the close."""
     loaded = rt.store.load(instance_id)
-    if loaded is None or not _may_run(loaded.instance, rt.clock.now()):
+    if loaded is None or not _is_open(loaded.instance):
         return "parked"
     instance = loaded.instance
     now = max(rt.clock.now(), instance.turn_at or instance.created_at)
     if instance.state == transitions.COMPENSATING:
         commit = _compensating(loaded, now)
         return "parked" if commit is None else _commit(rt, commit, loaded)
+    ended = endings.without_body(loaded, now, rt.settings.cleanup_timeout)
+    if ended is not None:
+        return _commit(rt, _commit_of(rt, loaded, ended, "", now), loaded)
+    if instance.start_at > now:
+        return "parked"
     try:
         definition = registry.workflow(instance.name, instance.version)
     except WorkflowNotFound as error:
@@ -71,11 +76,11 @@ def _turn(rt: Runtime, instance_id: UUID) -> str:
     elif instance.turn and not _has_new(loaded, now):
         return "parked"
     decision = _decide(rt, loaded, definition, now)
-    return _commit(rt, _commit_of(loaded, decision, definition, now), loaded)
+    return _commit(rt, _commit_of(rt, loaded, decision, definition.fingerprint, now), loaded)
 
 
-def _may_run(instance: InstanceRow, now: datetime) -> bool:
-    return instance.state in transitions.OPEN_STATES and instance.paused_at is None and instance.start_at <= now
+def _is_open(instance: InstanceRow) -> bool:
+    return instance.state in transitions.OPEN_STATES and instance.paused_at is None
 
 
 def _has_new(loaded: Loaded, now: datetime) -> bool:
@@ -147,12 +152,10 @@ def _commit(rt: Runtime, commit: TurnCommit, loaded: Loaded) -> str:
     return "more" if rt.store.has_news(loaded.instance.id) else "parked"
 
 
-def _commit_of(
-    loaded: Loaded, decision: Decision, definition: WorkflowDefinition[Any, Any], now: datetime
-) -> TurnCommit:
+def _commit_of(rt: Runtime, loaded: Loaded, decision: Decision, fingerprint: str, now: datetime) -> TurnCommit:
     instance, rows = loaded.instance, loaded.journal.entries
     common: dict[str, Any] = {
-        "instance_id": instance.id, "revision": instance.revision, "now": now, "fingerprint": definition.fingerprint,
+        "instance_id": instance.id, "revision": instance.revision, "now": now, "fingerprint": fingerprint,
         **_seen(loaded, decision.taken_messages),
     }  # fmt: skip
     if decision.state == transitions.BLOCKED:
@@ -197,7 +200,7 @@ def _commit_of(
         withdrawn=sorted(withdrawn),
         markers=decision.markers,
         closes=ended,
-        look_at=None if state in transitions.FINAL_STATES else instance.deadline_at,
+        look_at=None if ended else endings.look_at(loaded, now, rt.settings.cleanup_timeout),
     )
 
 
@@ -229,13 +232,14 @@ def _new_entry(opening: Opening, closing: Closing | None, dropped: bool, now: da
         due_at=opening.due_at, start_by_at=opening.start_by_at, end_by_at=opening.end_by_at,
         look_at=None if finished_at else _look_at(opening, now), compensation=opening.compensation, queue=opening.queue,
         result=result, failure=failure, finished_at=finished_at, abandoned=closing is None and dropped,
+        shielded=opening.shielded,
     )  # fmt: skip
 
 
 def _look_at(opening: Opening, now: datetime) -> datetime | None:
     if opening.kind in (journal.TIMER, journal.SIGNAL):
         return opening.due_at
-    if opening.kind == journal.GATHER:
+    if opening.kind in journal.COMPOSITES:
         return None
     resend = now + verdicts.RESEND_GRACE if opening.state == transitions.SCHEDULED else None
     return min((x for x in (resend, opening.start_by_at, opening.end_by_at) if x is not None), default=None)

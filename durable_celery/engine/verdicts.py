@@ -6,6 +6,7 @@ Each function takes the row as it was read and says what to write; the store wri
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -35,6 +36,8 @@ class Terms:
     heartbeat: float | None = None
     on_lost: str = "rerun"
     atomic: bool = False
+    soft: float | None = None  # an existing task's own soft limit
+    task: Mapping[str, Any] | None = None  # it is an existing Celery task; see TaskCall.options
 
 
 @lru_cache(maxsize=1024)
@@ -42,7 +45,7 @@ def terms_of(options: str) -> Terms:
     """The terms written on a row; fields of a newer release are ignored."""
     data: dict[str, Any] = json.loads(options) if options else {}
     retry = RetryPolicy.from_data(data["retry"]) if "retry" in data else RetryPolicy(maximum_attempts=1)
-    names = ("start_to_close", "schedule_to_start", "schedule_to_close", "heartbeat", "on_lost", "atomic")
+    names = tuple(name for name in Terms.__slots__ if name != "retry")
     return Terms(retry=retry, **{name: data[name] for name in names if data.get(name) is not None})
 
 
@@ -80,6 +83,20 @@ def after_later(step: OpenStep, delay: timedelta, now: datetime) -> StepChange:
     return _again(step, now + delay, None, terms_of(step.options))
 
 
+def after_own_retry(
+    step: OpenStep, failure: Failure, delay: timedelta, now: datetime, *, args: str | None, queue: str | None
+) -> StepChange:
+    """An existing task asked to be run again by its own rules: counted as its retry, due when it said.
+
+    ``args`` and ``queue`` are new ones, or None. Nobody waits for an abandoned one: that is its end.
+    """
+    counted = replace(step, failures=step.failures + 1)
+    failure = _with_earlier(step, failure)
+    if step.state == t.ABANDONED:
+        return _end(counted, t.FAILED, now, failure=failure)
+    return replace(_again(counted, now + delay, failure, terms_of(step.options)), args=args, queue=queue)
+
+
 def after_external(step: OpenStep, now: datetime) -> StepChange:
     """The body raised CompleteLater: open, no process attached; the token stays valid.
 
@@ -95,7 +112,7 @@ def after_external(step: OpenStep, now: datetime) -> StepChange:
 def after_loss(
     step: OpenStep, now: datetime, why: str, *, proven: bool, max_deaths: int, max_expiries: int
 ) -> StepChange:
-    """The process that ran the step is gone (``proven``), or its lease ran out. Each has a count and a cap of its own."""
+    """The process that ran the step is gone (``proven``), or its lease ran out; each has a count and a cap."""
     terms = terms_of(step.options)
     if proven and step.started_at is not None and terms.start_to_close is not None:
         if now >= step.started_at + timedelta(seconds=terms.start_to_close):
@@ -131,31 +148,38 @@ class Verdict:
     resends: int = 0
 
 
-def judge(step: OpenStep, now: datetime, draw: float) -> Verdict:
-    """The verdict over a row at ``now``."""
+def judge(step: OpenStep, now: datetime, draw: float, lag: timedelta = timedelta(0)) -> Verdict:
+    """The verdict over a row at ``now``.
+
+    ``lag``: how far workers are behind their queues. What waits its turn that long is not lost, and sending it again
+    would only add to the pile.
+    """
     if step.kind in (TIMER, SIGNAL) or step.state in t.STEP_FINAL:
-        return Verdict(advance=True, look_at=now + patience(step.resends), resends=step.resends + 1)
+        return Verdict(advance=True, look_at=now + patience(step.resends, lag), resends=step.resends + 1)
     if step.state == t.HELD:
         return Verdict()  # its clocks start when it is let go
     if step.end_by_at is not None and step.end_by_at <= now:
         ran = step.state in t.CLAIMED
         return Verdict(change=_over(step, _too_late(step), now, unknown_end=ran), outcome="timed out" if ran else "")
-    return _judge_waiting(step, now) if step.state in t.CLAIMABLE else _judge_running(step, now, draw)
+    return _judge_waiting(step, now, lag) if step.state in t.CLAIMABLE else _judge_running(step, now, draw)
 
 
-def patience(resends: int) -> timedelta:
+def patience(resends: int, lag: timedelta = timedelta(0)) -> timedelta:
     """How long to wait for an answer before asking again; doubles, so that a backlog is not multiplied."""
-    doubled: timedelta = RESEND_GRACE * 2 ** min(resends, 10)
+    doubled: timedelta = (RESEND_GRACE + 2 * lag) * 2 ** min(resends, 10)
     return min(doubled, PATIENCE_CAP)
 
 
-def _judge_waiting(step: OpenStep, now: datetime) -> Verdict:
+def _judge_waiting(step: OpenStep, now: datetime, lag: timedelta) -> Verdict:
     if step.start_by_at is not None and step.start_by_at <= now:
         text = f"not started within schedule_to_start_timeout of {terms_of(step.options).schedule_to_start or 0:g} s"
         return Verdict(change=_over(step, timed_out(text), now))
     if step.due_at is not None and step.due_at > now:
         return Verdict(look_at=step.due_at)
-    look_at = _earliest(now + patience(step.resends), step.start_by_at, step.end_by_at)
+    turn_at = step.scheduled_at + patience(0, lag)
+    if step.state == t.SCHEDULED and not step.resends and now < turn_at:
+        return Verdict(look_at=_earliest(turn_at, step.start_by_at, step.end_by_at))
+    look_at = _earliest(now + patience(step.resends, lag), step.start_by_at, step.end_by_at)
     return Verdict(dispatch=True, look_at=look_at, resends=step.resends + 1)
 
 

@@ -12,6 +12,7 @@ from django.db import connection, transaction
 from django_app.models import Mailbox, Message, StepResult, WorkflowInstance, WorkflowKey
 from durable_celery import faults
 from durable_celery.core.journal import events
+from durable_celery.errors import InstanceClosed
 from durable_celery.ports import NewMessage, Settled, TurnCommit
 from tests.store.making import (
     NOW,
@@ -254,10 +255,12 @@ def test_a_closing_turn_ends_the_instance_its_mailbox_and_its_key(store):
     assert store.find_by_key("shop.fulfil", "k").id == instance_id
 
 
-def test_an_instance_that_compensates_keeps_mailbox_and_key_until_its_end(store):
+def test_an_instance_that_compensates_takes_no_message_and_keeps_its_key_until_its_end(store):
     instance_id, _ = running(store, key="k")
     turn(store, instance_id, state="COMPENSATING", closing_as="FAILED", failure="{}", closes=True)
-    assert (instance(instance_id).closing_as, Mailbox.objects.get().closed_at) == ("FAILED", None)
+    assert instance(instance_id).closing_as == "FAILED"
+    with pytest.raises(InstanceClosed):
+        store.send(instance_id, SIGNAL, NOW)
     assert WorkflowKey.objects.get().open_id == instance_id
     assert store.commit_turn(commit_of(instance_id, state="WAITING")) is None
     turn(store, instance_id, state="FAILED", failure="{}", closes=True)

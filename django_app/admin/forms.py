@@ -1,0 +1,99 @@
+"""What the confirmation page of an act asks for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from django_app import acts
+from durable_celery import codec, runtime
+from durable_celery.codec import signature_text
+from durable_celery.errors import DurableError
+from durable_celery.messages import signals
+
+REASON = 1_000  # characters
+OFFERED = 100  # names of signals
+
+
+class NamesWidget(forms.TextInput):
+    """A line of text with names to choose from."""
+
+    template_name = "durable_celery/names.html"
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        super().__init__(attrs={"class": "vTextField", "list": "durable-names", "autocomplete": "off"})
+        self.names = names
+
+    def get_context(self, name: str, value: Any, attrs: Any) -> dict[str, Any]:
+        return {**super().get_context(name, value, attrs), "names": self.names}
+
+
+class ReasonForm(forms.Form):
+    """Why it is done; kept in the log of the instance."""
+
+    reason = forms.CharField(
+        label=_("Reason"),
+        required=False,
+        max_length=REASON,
+        widget=forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"}),
+        help_text=_("Kept with your name in the log of the instance."),
+    )
+
+
+class SignalForm(ReasonForm):
+    """Which signal, and its payload: JSON that fits the type of the signal, where this process knows one."""
+
+    name = forms.CharField(label=_("Signal"), max_length=191)
+    payload = forms.CharField(
+        label=_("Payload"),
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 6, "class": "vLargeTextField", "spellcheck": "false"}),
+        help_text=_("JSON; empty is null."),
+    )
+    signal_id = forms.CharField(max_length=191, widget=forms.HiddenInput)  # sent twice, it is stored once
+
+    field_order = ["name", "payload", "reason", "signal_id"]
+
+    def __init__(self, data: Any = None, *, awaited: Sequence[str] = ()) -> None:
+        super().__init__(data, initial={"name": awaited[0] if awaited else "", "signal_id": f"admin-{uuid4()}"})
+        self.awaited = awaited
+        known = sorted(set(signals) - set(awaited))[:OFFERED]
+        self.fields["name"].widget = NamesWidget([*awaited, *known])
+        self.types = [(name, signature_text(signals[name].type)) for name in (*awaited, *known) if name in signals]
+
+    def clean(self) -> dict[str, Any]:
+        given: dict[str, Any] = super().clean() or {}
+        if "name" in given and "payload" in given:
+            try:
+                given["payload"] = _payload(given["name"], given["payload"])
+            except _Unfit as error:
+                self.add_error("payload", str(error))
+        return given
+
+
+class _Unfit(ValueError):
+    """The text is no payload of the signal; says why."""
+
+
+def _payload(name: str, text: str) -> Any:
+    try:
+        data = json.loads(text, parse_constant=_refuse) if text.strip() else None
+    except json.JSONDecodeError as error:
+        raise _Unfit(f"This is not JSON: {error.msg} in line {error.lineno}, column {error.colno}.") from None
+    except RecursionError:
+        raise _Unfit("This JSON is nested too deep.") from None
+    try:
+        payload = acts.typed_payload(name, data)
+        codec.encode(payload, root="payload", limit=runtime.settings().payload_limit)
+    except (DurableError, RecursionError) as error:
+        raise _Unfit(str(error)) from None
+    return payload
+
+
+def _refuse(name: str) -> Any:
+    raise _Unfit(f"This is not JSON: {name} is no number there.")

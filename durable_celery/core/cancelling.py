@@ -1,0 +1,141 @@
+"""How a body is asked to end: what is given up at once, what is waited for, when ``CancelRequested`` is thrown. Pure.
+
+Rules of this file:
+- What no worker has claimed is given up at once; a claimed or shielded command is waited for, and if it succeeds its
+  value comes first: the cancel is then thrown at the next yield, which asks for nothing.
+- Which commands were waited for is recorded with the turn that decides it, so replay does not depend on later states.
+- A command yielded while the cancel is being handled is cleanup and runs. One yielded outside has swallowed it: it is
+  thrown again, at most three times, and then the body is closed.
+- Once asked, the run ends as asked, however the body leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from durable_celery.core import transitions
+from durable_celery.core.decision import Decision
+from durable_celery.core.failure import Failure
+from durable_celery.core.journal import CANCEL, DEADLINE, Journal, Message
+from durable_celery.errors import CancelRequested, WorkflowTimedOut, type_name
+
+if TYPE_CHECKING:
+    from durable_celery.core.nodes import Node
+    from durable_celery.core.run import Run
+
+THROWS = 4  # the first, and three more for a body that swallows it
+
+
+class Cancelling:
+    """The state of one run in this respect; ``message`` is the request, None if there was none."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.message: Message | None = None
+        self.thrown = 0
+        self._waits: list[Node] = []
+
+    @property
+    def pending(self) -> bool:
+        """Asked for and not thrown yet."""
+        return self.message is not None and not self.thrown
+
+    @property
+    def complete(self) -> bool:
+        """Everything waited for has ended."""
+        return all(node.settled or node.gone for node in self._waits)
+
+    def take(self, message: Message, awaited: Node) -> bool:
+        """The request comes in; True if the cancel is to be thrown at the current yield. A second one changes nothing."""
+        if self.message is not None:
+            return False
+        self.message = message
+        key = f"cancel:{message.id}"
+        text = self._run.marker(key)
+        self._waits, _ = _stop(awaited, None if text is None else set(json.loads(text)))
+        if text is None and not self._run.replaying:
+            self._run.markers[key] = json.dumps([node.position for node in self._waits], separators=(",", ":"))
+        return not self._waits
+
+    def error(self) -> CancelRequested:
+        """The exception to throw, one more time."""
+        self.thrown += 1
+        self._waits = []
+        assert self.message is not None
+        return CancelRequested(reason_of(self._run, self.message))
+
+    def refuses(self, handling: bool) -> bool:
+        """Whether a command just yielded must not run: the cancel is due, or the body has swallowed it."""
+        return self.message is not None and (not self.thrown or not handling)
+
+
+def handling() -> bool:
+    """Whether the code that calls is handling a ``CancelRequested``: in its ``except``, or in a ``finally`` it unwinds."""
+    error: BaseException | None = sys.exc_info()[1]
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, CancelRequested):
+            return True
+        seen.add(id(error))
+        error = error.__context__
+    return False
+
+
+def reason_of(run: Any, message: Message) -> str:
+    """The reason that was given."""
+    return str(run.decode(message.payload) or "")
+
+
+def outcome(message: Message, reason: str, left_by: BaseException | None = None) -> dict[str, Any]:
+    """State and failure of a run that was asked to end; ``left_by`` is the error its cleanup ended with, if any."""
+    after = f"; its cleanup failed: {type(left_by).__name__}: {left_by}" if left_by is not None else ""
+    if message.kind == DEADLINE:
+        name = type_name(WorkflowTimedOut)
+        failure = Failure(type=name, types=(name,), message=f"{reason}{after}", timed_out=True)
+        return {"state": transitions.FAILED, "failure": failure}
+    failure = Failure(type="Cancelled", types=("Cancelled",), message=f"{reason}{after}", cancelled=True)
+    return {"state": transitions.CANCELLED, "failure": failure}
+
+
+def request(journal: Journal) -> Message | None:
+    """The first request to end that is stored, taken in or not."""
+    asked = [message for message in journal.messages if message.kind in (CANCEL, DEADLINE)]
+    return min(asked, key=lambda m: (m.taken_turn is None, m.stored_at, m.id), default=None)
+
+
+def without_body(journal: Journal, decode: Any) -> Decision:
+    """The end of a run whose body is not to run any more: never started, BLOCKED, or over its time for cleanup."""
+    message = request(journal)
+    assert message is not None
+    new = [m.id for m in journal.messages if m.kind in (CANCEL, DEADLINE) and m.taken_turn is None]
+    return Decision(
+        taken_messages={pk: order for order, pk in enumerate(new)},
+        **outcome(message, str(decode(message.payload) or "")),
+    )
+
+
+def _stop(node: Node, kept: set[str] | None) -> tuple[list[Node], bool]:
+    """Give up what may be given up below ``node``; what is left to wait for, and whether anything was given up.
+
+    ``kept`` are the recorded positions to wait for; None decides by what is claimed now.
+    """
+    if node.settled or node.gone:
+        return [], False
+    if node.shielded:
+        return [node], False
+    children = node.children()
+    if children is not None:
+        waits: list[Node] = []
+        gave_up = node.unopened()
+        for child in children:
+            more, gave = _stop(child, kept)
+            waits += more
+            gave_up = gave_up or gave
+        node.frozen = gave_up
+        return waits, gave_up
+    if node.claimed() if kept is None else node.position in kept:
+        return [node], False
+    node.abandon()
+    return [], True

@@ -1,0 +1,317 @@
+"""Cancel, terminate, time-out, pause, resume and retry, in process: what the body sees and what is left behind."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from durable_celery import (
+    CancelRequested,
+    NotRetryable,
+    RetryPolicy,
+    Signal,
+    StepFailed,
+    Workflow,
+    WorkflowCancelled,
+    WorkflowFailed,
+    WorkflowTerminated,
+    gather,
+    shield,
+    sleep,
+    steering,
+    step,
+    workflow,
+)
+from tests.pump import Pump
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ran: list[str] = []
+go = Signal("go", str)
+hooks: dict[str, object] = {}
+
+
+@pytest.fixture(autouse=True)
+def clean() -> None:
+    ran.clear()
+    hooks.clear()
+
+
+@step(retry=RetryPolicy(maximum_attempts=3, initial_interval=5, jitter=False))
+def note(what: str) -> str:
+    ran.append(what)
+    hook = hooks.pop(what, None)
+    if callable(hook):
+        hook()
+    return what
+
+
+@step(retry=RetryPolicy(maximum_attempts=3, initial_interval=5, jitter=False))
+def fails(what: str) -> str:
+    ran.append(what)
+    hook = hooks.pop(what, None)
+    if callable(hook):
+        hook()
+    raise ValueError(what)
+
+
+@workflow
+def cleaned() -> Workflow[str]:
+    try:
+        yield from note("charge").compensate_with(note("refund"))
+        yield from sleep(3600)
+    except CancelRequested:
+        yield from note("cleaned")
+        raise
+    finally:
+        yield from note("finally")
+    return "done"
+
+
+@workflow
+def two_steps() -> Workflow[list[str]]:
+    first = yield from note("first")
+    ran.append(f"saw {first}")
+    return [first, (yield from note("second"))]
+
+
+@workflow
+def stubborn() -> Workflow[None]:
+    while True:
+        try:
+            yield from note("again")
+        except CancelRequested:
+            ran.append("swallowed")
+
+
+@workflow
+def catches_exception() -> Workflow[None]:
+    while True:
+        try:
+            yield from note("again")
+        except Exception:  # noqa: S110
+            pass
+
+
+@workflow
+def shielded() -> Workflow[str]:
+    value = yield from shield(note("kept"))
+    ran.append(f"saw {value}")
+    yield from note("after")
+    return value
+
+
+@workflow
+def side_by_side() -> Workflow[None]:
+    yield from gather(note("a"), note("b"), note("c"), limit=1)
+
+
+@workflow
+def retried() -> Workflow[str]:
+    return (yield from fails("flaky"))
+
+
+@workflow
+def caught() -> Workflow[None]:
+    try:
+        yield from fails("flaky")
+    except StepFailed:
+        yield from note("later")
+    yield from fails("last")
+
+
+@workflow(execution_timeout=60)
+def too_long() -> Workflow[None]:
+    yield from note("charge").compensate_with(note("refund"))
+    yield from sleep(3600)
+
+
+@workflow
+def naps() -> Workflow[str]:
+    yield from sleep(10)
+    return (yield from note("rested"))
+
+
+def states(handle) -> list[tuple[str, str]]:  # type: ignore[no-untyped-def]
+    return [(entry.position, entry.state) for entry in handle.history()]
+
+
+def test_cancel_throws_once_runs_cleanup_once_and_then_compensates(pump: Pump) -> None:
+    handle = cleaned.start()
+    pump.drain()
+    assert steering.cancel(UUID(handle.id), "enough") == "requested"
+    assert steering.cancel(UUID(handle.id), "again") == "requested"
+    pump.drain()
+    assert ran == ["charge", "cleaned", "finally", "refund"]
+    assert handle.status == "CANCELLED"
+    with pytest.raises(WorkflowCancelled, match="enough"):
+        handle.result()
+    assert states(handle) == [
+        ("1", "SUCCEEDED"), ("2", "CANCELLED"), ("3", "SUCCEEDED"), ("4", "SUCCEEDED"), ("1~", "SUCCEEDED")
+    ]  # fmt: skip
+    assert steering.cancel(UUID(handle.id)) == "CANCELLED"
+
+
+def test_cancel_before_the_first_turn_runs_nothing(pump: Pump) -> None:
+    handle = cleaned.start()
+    steering.cancel(UUID(handle.id))
+    pump.drain()
+    assert ran == []
+    assert handle.status == "CANCELLED"
+    assert handle.history() == []
+
+
+def test_cancel_gives_up_an_unclaimed_step_whose_message_comes_later(pump: Pump) -> None:
+    handle = two_steps.start()
+    pump.deliver(pump.queue[0])
+    steering.cancel(UUID(handle.id))
+    pump.drain()
+    assert ran == []
+    assert handle.status == "CANCELLED"
+    assert states(handle) == [("1", "CANCELLED")]
+
+
+def test_cancel_while_a_step_runs_gives_the_body_its_value_first(pump: Pump) -> None:
+    handle = two_steps.start()
+    hooks["first"] = lambda: (steering.cancel(UUID(handle.id)), pump.drain())
+    pump.drain()
+    assert ran == ["first", "saw first"]
+    assert handle.status == "CANCELLED"
+    assert states(handle) == [("1", "SUCCEEDED")]
+
+
+def test_cancel_while_a_step_fails_makes_no_further_attempt(pump: Pump) -> None:
+    handle = retried.start()
+    hooks["flaky"] = lambda: steering.cancel(UUID(handle.id))
+    pump.drain()
+    pump.finish()
+    assert ran == ["flaky"]
+    assert handle.status == "CANCELLED"
+
+
+def test_cancel_during_the_wait_for_a_retry_gives_it_up(pump: Pump) -> None:
+    handle = retried.start()
+    pump.drain()
+    steering.cancel(UUID(handle.id))
+    pump.finish()
+    assert ran == ["flaky"]
+    assert handle.status == "CANCELLED"
+
+
+def test_a_body_that_swallows_every_cancel_gets_it_three_more_times_and_is_closed(pump: Pump) -> None:
+    handle = stubborn.start()
+    hooks["again"] = lambda: steering.cancel(UUID(handle.id))
+    pump.drain()
+    assert handle.status == "CANCELLED"
+    assert ran == ["again", *["swallowed"] * 4]
+
+
+def test_except_exception_does_not_swallow_a_cancel(pump: Pump) -> None:
+    handle = catches_exception.start()
+    hooks["again"] = lambda: steering.cancel(UUID(handle.id))
+    pump.drain()
+    assert ran == ["again"]
+    assert handle.status == "CANCELLED"
+
+
+def test_a_shielded_step_runs_though_it_was_not_claimed_and_its_value_comes(pump: Pump) -> None:
+    handle = shielded.start()
+    pump.deliver(pump.queue[0])
+    steering.cancel(UUID(handle.id))
+    pump.drain()
+    assert ran == ["kept", "saw kept"]
+    assert handle.status == "CANCELLED"
+
+
+def test_cancel_of_a_gather_waits_for_the_claimed_member_and_starts_no_other(pump: Pump) -> None:
+    handle = side_by_side.start()
+    hooks["a"] = lambda: (steering.cancel(UUID(handle.id)), pump.drain())
+    pump.drain()
+    assert ran == ["a"]
+    assert handle.status == "CANCELLED"
+    assert {state for position, state in states(handle) if position in ("1.1", "1.2")} == {"CANCELLED"}
+
+
+def test_an_instance_past_its_execution_timeout_fails_with_timed_out_and_compensates(pump: Pump) -> None:
+    handle = too_long.start()
+    pump.advance_time(61)
+    pump.drain()
+    assert ran == ["charge", "refund"]
+    assert handle.status == "FAILED"
+    with pytest.raises(WorkflowFailed) as caught_:
+        handle.result()
+    assert caught_.value.error_type == "durable_celery.errors.WorkflowTimedOut"
+
+
+def test_terminate_ends_at_once_without_compensation(pump: Pump) -> None:
+    handle = cleaned.start()
+    pump.drain()
+    assert steering.terminate(UUID(handle.id), "stop") == "requested"
+    pump.drain()
+    assert ran == ["charge"]
+    assert handle.status == "TERMINATED"
+    with pytest.raises(WorkflowTerminated, match="stop"):
+        handle.result()
+    assert steering.terminate(UUID(handle.id)) == "TERMINATED"
+
+
+def test_pause_holds_timers_and_resume_judges_what_fell_due(pump: Pump) -> None:
+    handle = naps.start()
+    pump.drain()
+    steering.pause(UUID(handle.id), "hold on")
+    pump.advance_time(100)
+    assert handle.status == "PAUSED"
+    assert ran == []
+    steering.resume(UUID(handle.id))
+    pump.drain()
+    assert handle.result() == "rested"
+
+
+def test_retry_of_a_failed_instance_runs_the_failed_step_afresh(pump: Pump) -> None:
+    handle = retried.start()
+    pump.finish()
+    assert handle.status == "FAILED"
+    assert ran == ["flaky"] * 3
+    steering.retry(UUID(handle.id))
+    assert handle.status == "RUNNING"
+    pump.finish()
+    assert ran == ["flaky"] * 6
+    assert handle.status == "FAILED"
+    (entry,) = handle.history()
+    assert entry.attempts == 6
+
+
+def test_retry_is_refused_where_later_steps_ran_or_compensation_did(pump: Pump) -> None:
+    handle = cleaned.start()
+    pump.drain()
+    steering.cancel(UUID(handle.id))
+    pump.drain()
+    with pytest.raises(NotRetryable, match="CANCELLED"):
+        steering.retry(UUID(handle.id))
+    timed = too_long.start()
+    pump.advance_time(61)
+    pump.drain()
+    with pytest.raises(NotRetryable, match="compensated"):
+        steering.retry(UUID(timed.id))
+
+
+def test_a_cleanup_over_its_time_is_ended(pump: Pump) -> None:
+    pump.settings = pump.settings
+    handle = hangs.start()
+    pump.drain()
+    steering.cancel(UUID(handle.id))
+    pump.drain()
+    assert handle.status == "WAITING"
+    pump.advance_time(hours=1, seconds=5)
+    pump.drain()
+    assert handle.status == "CANCELLED"
+
+
+@workflow
+def hangs() -> Workflow[None]:
+    try:
+        yield from sleep(timedelta(days=1))
+    finally:
+        yield from go.wait()
