@@ -19,6 +19,7 @@ from tests.processes import eventually
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch):
     """A worker without an event loop looks every two seconds whether it is to stop."""
+    monkeypatch.delenv("TEST_BROKER", raising=False)  # Celery's kit takes it for a host
     drain_events = Connection.drain_events
     monkeypatch.setattr(Connection, "drain_events", lambda self, **_: drain_events(self, timeout=0.05))
 
