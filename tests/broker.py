@@ -13,8 +13,9 @@ def waiting_messages() -> int:
     with app.connection_for_read() as connection:
         channel: Any = connection.default_channel
         queue = app.amqp.queues[app.conf.task_default_queue]
-        queue(channel).declare()
-        return int(channel.queue_declare(queue.name, passive=True).message_count)
+        # Not passive: Redis has no empty lists.
+        answer = channel.queue_declare(queue.name, durable=queue.durable, auto_delete=queue.auto_delete)
+        return int(answer.message_count)
 
 
 def lose_messages() -> int:

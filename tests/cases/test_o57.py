@@ -1,4 +1,4 @@
-"""O-57: kills and an outage of the database must not make a sleep longer: its end is fixed when it is first recorded."""
+"""O-57: kills and an outage of the database must not make a sleep longer: its end is fixed when it is recorded."""
 
 from __future__ import annotations
 
