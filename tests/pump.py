@@ -23,14 +23,15 @@ from django.db.models import F, QuerySet
 from django.test.utils import CaptureQueriesContext
 
 from django_app.announcing import AnnouncingStore
+from django_app.models import EngineHeartbeat, Mailbox, WorkerLease, WorkflowInstance, WorkflowKey
 from django_app.models import Message as StoredMessage
-from django_app.models import WorkflowInstance
 from django_app.store.attempts import WORKING
 from durable_celery import faults, runtime, sweeps, workflow
+from durable_celery.celery.current_app import current_app
 from durable_celery.celery.transport import CeleryTransport
 from durable_celery.conf import Settings
 from durable_celery.engine import attempts, turns
-from durable_celery.ports import Dispatch, Lease
+from durable_celery.ports import Dispatch, Lease, TaskCall, TaskEnd
 from durable_celery.registry import registry
 from durable_celery.runtime import Clock, Incarnation, Runtime
 from durable_celery.workflows import WorkflowDefinition
@@ -80,7 +81,7 @@ class Pump:
         self._numbers = count(1)
         self._celery = CeleryTransport(self.settings)
         self._before: Runtime | None = None
-        self._killer: tuple[str, int, bool] | None = None
+        self._kills: list[tuple[str, int, bool]] = []
 
     def __enter__(self) -> Pump:
         self._before = runtime.current()
@@ -115,6 +116,12 @@ class Pump:
     def adapt(self, yielded: Any) -> Any:
         return self._celery.adapt(yielded)
 
+    def plain(self, canvas: Any) -> Any:
+        return self._celery.plain(canvas)
+
+    def run_task(self, call: TaskCall) -> TaskEnd:
+        return self._celery.run_task(call)
+
     def _send(self, *, due_at: datetime, **about: Any) -> bool:
         if self.down:
             return False
@@ -137,7 +144,7 @@ class Pump:
                 assert hint.instance is not None
                 turns.advance(hint.instance)
                 return None
-            if hint.name not in registry.steps:
+            if hint.name not in registry.steps and hint.name not in current_app().tasks:
                 sweeps.unknown_step(hint.step)
                 return None
             ended = attempts.run(hint.step, incarnation=self.incarnation(), guard=self.guard, timing=hint.after)
@@ -179,25 +186,25 @@ class Pump:
     def kill_at(self, point: str, nth: int = 1, *, proven: bool = True) -> None:
         """Let the process die when it reaches this fault point for the nth time, over a message or a tick.
 
-        `proven`: its parent sees it and gives its claims back; else they wait until the lease runs out.
+        `proven`: its parent sees it and gives its claims back; else they wait until the lease runs out. Called again,
+        the next process dies as well, and counts from the death before.
         """
-        self._killer = (point, nth, proven)
+        self._kills.append((point, nth, proven))
         faults.set_hook(self._reach)
 
     def _reach(self, name: str) -> None:
-        if self._killer is None or self._killer[0] != name:
+        if not self._kills or self._kills[0][0] != name:
             return
-        point, left, proven = self._killer
-        self._killer = (point, left - 1, proven)
+        point, left, proven = self._kills[0]
+        self._kills[0] = (point, left - 1, proven)
         if left == 1:
             raise Killed
 
     def _bury(self) -> None:
-        assert self._killer is not None
         assert self.lease is not None
-        faults.set_hook(None)
+        _, _, proven = self._kills.pop(0) if self._kills else ("", 0, True)
         lease, self.lease = self.lease, None
-        if self._killer[2]:
+        if proven:
             runtime.current().store.bury_lease(lease.id, self.now)
             sweeps.release(lease.id, reason="the process that ran it was killed")
         else:
@@ -302,3 +309,9 @@ def counted() -> Iterator[list[str]]:
     with CaptureQueriesContext(connection) as captured:
         yield sent
     sent += [query["sql"] for query in captured.captured_queries if not query["sql"].upper().startswith(CONTROL)]
+
+
+def clear_tables() -> None:
+    """Leave nothing of an example before the next one; the tables of other apps stay as they are."""
+    for model in (StoredMessage, Mailbox, WorkflowInstance, WorkflowKey, WorkerLease, EngineHeartbeat):
+        model.objects.all().delete()
