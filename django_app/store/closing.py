@@ -34,6 +34,8 @@ class Closing(Keys):
     def unseen_messages(self, instance_id: UUID, last_message: int, left: Collection[int] | None) -> bool:
         """With the mailbox held: is there a message that the closing turn did not see? Others leave the sweep's way."""
         untaken = self.rows(Message).filter(instance_id=instance_id, taken_turn__isnull=True)
+        if self.vendor == "mysql":
+            untaken = untaken.select_for_update()  # under REPEATABLE READ a plain read may show an older state
         ids = set(untaken.values_list("id", flat=True))
         # Ids become visible out of order, so a lower one may be as new; ``left`` says what was seen and not taken.
         if any(pk > last_message for pk in ids) if left is None else not ids <= set(left):
