@@ -48,7 +48,7 @@ class Cancelling:
         return all(node.settled or node.gone for node in self._waits)
 
     def take(self, message: Message, awaited: Node) -> bool:
-        """The request comes in; True if the cancel is to be thrown at the current yield. A second one changes nothing."""
+        """The request comes in; True if the cancel is to be thrown at the current yield. A second changes nothing."""
         if self.message is not None:
             return False
         self.message = message
@@ -72,7 +72,7 @@ class Cancelling:
 
 
 def handling() -> bool:
-    """Whether the code that calls is handling a ``CancelRequested``: in its ``except``, or in a ``finally`` it unwinds."""
+    """Whether the calling code handles a ``CancelRequested``: in its ``except``, or in a ``finally`` it unwinds."""
     error: BaseException | None = sys.exc_info()[1]
     seen: set[int] = set()
     while error is not None and id(error) not in seen:

@@ -59,7 +59,13 @@ class GatherNode(Node):
             place = identity.member(self.position, index)
             self.members.append(
                 self.run.node(
-                    command, place, self, held=held, limited=limited and not one_by_one, join=join, shielded=self.shielded
+                    command,
+                    place,
+                    self,
+                    held=held,
+                    limited=limited and not one_by_one,
+                    join=join,
+                    shielded=self.shielded,
                 )
             )
         while not one_by_one and self._next < len(self.members):

@@ -25,7 +25,8 @@ class Node:
     """A command at its position. ``held``: a limit keeps it back. ``join``: see ``ports.NewEntry``."""
 
     __slots__ = (
-        "error", "frozen", "gone", "held", "join", "limited", "parent", "position", "run", "settled", "shielded", "value",
+        "error", "frozen", "gone", "held", "join", "limited", "parent", "position", "run", "settled", "shielded",
+        "value",
     )  # fmt: skip
 
     def __init__(

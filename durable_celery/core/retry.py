@@ -13,6 +13,7 @@ from typing import Any
 from durable_celery.errors import BadValue, type_name
 
 Duration = timedelta | float | int
+Errors = Iterable[type[BaseException] | str] | type[BaseException] | str
 PROGRAMMING_ERRORS = ("TypeError", "NameError", "ImportError", "SyntaxError", "NotImplementedError")
 LONGEST = timedelta(days=3650)
 
@@ -36,8 +37,8 @@ class RetryPolicy:
     maximum_interval: Duration = 600
     maximum_attempts: int = 5
     jitter: bool = True
-    non_retryable: Iterable[type[BaseException] | str] = ()
-    retry_on: Iterable[type[BaseException] | str] = ()
+    non_retryable: Errors = ()
+    retry_on: Errors = ()
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -103,11 +104,13 @@ def retries(policy: RetryPolicy, failures: int, error_types: Iterable[str]) -> b
     """Whether another attempt follows ``failures`` failed ones, the last with an error of these types (own first)."""
     if policy.maximum_attempts and failures >= policy.maximum_attempts:
         return False
+    never: Any = policy.non_retryable
+    again: Any = policy.retry_on
     types = tuple(error_types)
     for name in types:
-        if name in policy.non_retryable:
+        if name in never:
             return False
-        if name in policy.retry_on:
+        if name in again:
             return True
     return not set(types) & set(PROGRAMMING_ERRORS)
 

@@ -334,8 +334,10 @@ class Run:
                 command = reference()
                 if command is not None and command is not value and not command.used and command.throws == self.throws:
                     raise complaints.unyielded(command)
-        if self.replaying and not self.recorded_only and (
-            error is None or isinstance(error, (*self.failures, CancelRequested))
+        if (
+            self.replaying
+            and not self.recorded_only
+            and (error is None or isinstance(error, (*self.failures, CancelRequested)))
         ):
             end = "its end by a return" if error is None else f"its end by {error!r:.200}"
             raise self.mismatch(str(self._ordinals + 1), "more of this run", end)
