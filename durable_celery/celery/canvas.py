@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from celery.canvas import Signature, _basemap, _chain, chord, chunks, group, maybe_signature
+from celery.canvas import Signature, _chain, chord, chunks, group, maybe_signature
 from celery.utils.time import maybe_make_aware
 
 from durable_celery import calls
@@ -108,9 +108,10 @@ def plan_of(app: Any, canvas: Any, over: Mapping[str, Any] | None = None) -> Pla
         return _group_plan(app, list(signature.tasks), options, args=tuple(signature.args))
     if isinstance(signature, chord):
         return _chord_plan(app, signature, options)
-    if isinstance(signature, chunks):
-        return _group_plan(app, list(signature.group().tasks), options)
-    if isinstance(signature, _basemap):
+    if signature.task == "celery.chunks":  # by name: a clone, or plain data, is of no class of its own
+        parts = chunks(*(signature.kwargs[name] for name in ("task", "it", "n")), app=app).group()
+        return _group_plan(app, list(parts.tasks), options)
+    if signature.task in ("celery.map", "celery.starmap"):
         return _map_plan(signature, options)
     return _task_plan(app, signature, options)
 
@@ -192,14 +193,14 @@ def _task_plan(app: Any, signature: Any, options: Mapping[str, Any]) -> Task:
 
 
 def _check_options(signature: Any, options: Mapping[str, Any]) -> None:
-    known = NO_MATTER | TAKEN
-    for name, value in options.items():
-        if name in REFUSED and value:
-            raise UsageError(f"{signature!r:.200} sets {name}=, which a workflow cannot keep; {REFUSED[name]}")
-        if name not in known and name not in REFUSED:
-            raise UsageError(
-                f"{signature!r:.200} sets {name}=, which a workflow does not know; it knows {', '.join(sorted(TAKEN))}"
-            )
+    for name, instead in REFUSED.items():
+        if options.get(name):
+            raise UsageError(f"{signature!r:.200} sets {name}=, which a workflow cannot keep; {instead}")
+    unknown = sorted(options.keys() - NO_MATTER - TAKEN - REFUSED.keys())
+    if unknown:
+        raise UsageError(
+            f"{signature!r:.200} sets {unknown[0]}=, which a workflow does not know; it knows {', '.join(sorted(TAKEN))}"
+        )
 
 
 def _check_task(name: str, task: Any) -> None:

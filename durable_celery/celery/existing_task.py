@@ -12,6 +12,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -143,6 +144,8 @@ class _Attempt:
         """Asked for by the task, or by Celery's own automatic retry around it; the message it would send is ours."""
         cause = error.exc if isinstance(error.exc, BaseException) else error
         failure, args, queue = failure_of(cause), None, None
+        if cause is error:  # what it carries is the message that is not sent
+            failure = replace(failure, attributes={})
         if error.sig is not None:
             try:
                 args = self.call.keep_call(error.sig.args, error.sig.kwargs)

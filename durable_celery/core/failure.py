@@ -102,8 +102,9 @@ def _attributes(error: BaseException) -> dict[str, Any]:
         if name.startswith("_") or not isinstance(value, (str, int, float, bool, type(None), list, dict)):
             continue
         try:
-            if len(json.dumps(value, allow_nan=False)) <= TEXT:
-                kept[name] = value
+            text = json.dumps(value, allow_nan=False)
+            if len(text) <= TEXT:
+                kept[name] = json.loads(text)  # plain: subclasses of dict and list may not be copied as such
         except (TypeError, ValueError, RecursionError):
             continue
     return kept
