@@ -18,7 +18,7 @@ from kombu.messaging import Producer
 
 from durable_celery import RetryPolicy, Signal, StepFailed, Workflow, current_step, faults, sleep, step, workflow
 from tests.project.testapp.models import Effect
-from tests.project.testapp.steps import die, flaky, hopeless, note, say
+from tests.project.testapp.steps import die, flaky, hopeless, linger, note, say
 
 QUICK = RetryPolicy(initial_interval=0.1, backoff_coefficient=1.0, maximum_attempts=3, jitter=False)
 go_on = Signal("go_on", str)
@@ -100,6 +100,12 @@ def reconsidering(run: str, gate: str, end: str) -> Workflow[str]:
     taken = yield from second_thoughts(run, gate, end)
     yield from say(run, f"took {taken}")
     return taken
+
+
+@workflow
+def lingering_in(run: str, gate: str, queue: str) -> Workflow[str]:
+    """Its one step goes by that queue; start it `.using(queue=queue)` for its turns."""
+    return (yield from linger.using(queue=queue)(run, "lingering", gate))
 
 
 # -- a bit of everything -----------------------------------------------------------------------------------------------
