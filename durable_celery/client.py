@@ -19,6 +19,9 @@ from durable_celery.twins import in_thread
 from durable_celery.workflows import StartOptions, WorkflowDefinition
 
 
+SLOTS_BEHIND = 3  # slots of an interval that Beat, a little late or just started again, may have missed
+
+
 class Client:
     """Starts and sends; ``ports.Client``."""
 
@@ -86,6 +89,26 @@ def start_by_message(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], 
     definition = registry.newest(name)
     handle = _client.start(definition, [(tuple(args), dict(kwargs))], StartOptions(id=task_id))[0]
     return UUID(handle.id)
+
+
+def start_by_schedule(
+    name: str, args: Sequence[Any], kwargs: Mapping[str, Any], schedule: str, slot_at: datetime, every: timedelta | None
+) -> list[UUID]:
+    """Start the instance of a schedule's slot, and of the few slots missed just before it; none if others did.
+
+    The slot is in the instance's memo. A longer gap (no Beat ran) starts the latest slot alone.
+    """
+    rt = runtime.current()
+    newest = registry.newest(name)
+    now = rt.clock.now()
+
+    def make(at: datetime) -> NewInstance:
+        options = StartOptions(id=f"{schedule}:{at.isoformat()}", memo={"schedule": schedule, "slot": at.isoformat()})
+        return _new_instance(newest, tuple(args), dict(kwargs), options, now)
+
+    created = rt.store.start_slots(schedule, slot_at, every=every, behind=SLOTS_BEHIND, make=make)
+    rt.store.on_commit(lambda: _publish([(row.id, newest.options.queue or "") for row in created], 0.0))
+    return [row.id for row in created if row.created]
 
 
 # -- starting ----------------------------------------------------------------------------------------------------------

@@ -398,6 +398,17 @@ class Store(Protocol):
     def create(self, instances: Sequence[NewInstance]) -> Sequence[Created]:
         """Insert instances with mailbox, key and first messages IN THE CALLER'S TRANSACTION, racing for keys under a row lock."""
 
+    def start_slots(
+        self,
+        schedule: str,
+        slot_at: datetime,
+        *,
+        every: timedelta | None,
+        behind: int,
+        make: Callable[[datetime], NewInstance],
+    ) -> Sequence[Created]:
+        """Start an instance for this slot of a schedule and for slots missed just before; none if somebody has it."""
+
     def on_commit(self, call: Any) -> None:
         """Run ``call`` after the caller's transaction commits (at once if there is none), on the engine's alias; robust."""
 

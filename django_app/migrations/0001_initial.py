@@ -103,6 +103,17 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="ScheduleSlot",
+            fields=[
+                ("schedule_hash", models.CharField(max_length=64, primary_key=True, serialize=False)),
+                ("schedule", models.CharField(max_length=255)),
+                ("slot_at", django_app.models.moments.MomentField(blank=True, null=True)),
+            ],
+            options={
+                "verbose_name": "schedule slot",
+            },
+        ),
+        migrations.CreateModel(
             name="WorkflowKey",
             fields=[
                 ("hash", models.CharField(max_length=64, primary_key=True, serialize=False)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django_app.models.instance import WorkflowInstance, WorkflowKey
 from django_app.models.message import Mailbox, Message
-from django_app.models.process import EngineHeartbeat, WorkerLease
+from django_app.models.process import EngineHeartbeat, ScheduleSlot, WorkerLease
 from django_app.models.step import Marker, StepAttempt, StepResult
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "Mailbox",
     "Marker",
     "Message",
+    "ScheduleSlot",
     "StepAttempt",
     "StepResult",
     "WorkerLease",

@@ -45,3 +45,19 @@ class EngineHeartbeat(models.Model):
 
     def __str__(self) -> str:
         return f"last tick {self.last_tick_at}"
+
+
+class ScheduleSlot(models.Model):
+    """The last occurrence of a schedule for which an instance was started."""
+
+    schedule_hash = models.CharField(max_length=64, primary_key=True)
+    schedule = models.CharField(max_length=255)
+    slot_at = MomentField(null=True, blank=True)
+
+    objects = EngineManager()
+
+    class Meta:
+        verbose_name = "schedule slot"
+
+    def __str__(self) -> str:
+        return f"{self.schedule} {self.slot_at}"

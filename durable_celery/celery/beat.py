@@ -8,6 +8,7 @@ from typing import Any
 
 from durable_celery import runtime
 from durable_celery.celery.quiet import TICK, hush_the_tick
+from durable_celery.celery.slots import mark_slots
 from durable_celery.errors import NotConfigured
 
 logger = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ def on_beat_init(*, sender: Any, **_: Any) -> None:
         return
     scheduler = sender.scheduler
     try:
+        mark_slots(scheduler)
         if not _has_tick(scheduler):
             scheduler.update_from_dict({TICK: entry(tick)})
     except Exception:

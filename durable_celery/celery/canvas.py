@@ -38,9 +38,9 @@ TAKEN = {
 }  # fmt: skip
 REFUSED = {
     "link": "a workflow waits for the value; yield the callback next: yield callback.s(value)",
-    "link_error": "a workflow gets the error; write try/except StepFailed around the yield, and yield the callback there",
+    "link_error": "a workflow gets the error; write try/except StepFailed around the yield, and yield the callback in it",
     "task_id": "a step has the same id on every attempt, made of instance and position; read it as self.request.id",
-    "stamped_headers": "a step is found by its instance; set headers= instead of stamps, or attributes= on the instance",
+    "stamped_headers": "a step is found by its instance; set headers= instead, or attributes= on the instance",
     "exchange": "give queue=, or route the task's name in task_routes",
     "routing_key": "give queue=, or route the task's name in task_routes",
     "chord": "yield the whole chord",
@@ -199,7 +199,8 @@ def _check_options(signature: Any, options: Mapping[str, Any]) -> None:
     unknown = sorted(options.keys() - NO_MATTER - TAKEN - REFUSED.keys())
     if unknown:
         raise UsageError(
-            f"{signature!r:.200} sets {unknown[0]}=, which a workflow does not know; it knows {', '.join(sorted(TAKEN))}"
+            f"{signature!r:.200} sets {unknown[0]}=, which a workflow does not know; "
+            f"it knows {', '.join(sorted(TAKEN))}"
         )
 
 

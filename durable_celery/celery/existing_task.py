@@ -49,7 +49,7 @@ class NoReplacement(int):
 
     def __add__(self, other: int) -> int:
         self.refusal = UsageError(
-            "self.replace() in a task that runs as a step of a workflow would start a second task that nobody waits for; "
+            "self.replace() in a task that is a step of a workflow would start a second task that nobody waits for; "
             "return the value that decides, and yield the other task in the workflow: yield other.s(...)"
         )
         raise self.refusal
@@ -112,8 +112,8 @@ class _Attempt:
     def _kept(self, value: Any) -> str:
         if isinstance(value, ResultBase):
             raise NotSerializable(
-                f"task {self.call.name} returned {type(value).__name__} {value!r:.80}, a task that it started and nobody "
-                "waits for; yield that task in the workflow instead: yield other.s(...)"
+                f"task {self.call.name} returned {type(value).__name__} {value!r:.80}, a task that it started and "
+                "nobody waits for; yield that task in the workflow instead: yield other.s(...)"
             )
         return self.call.keep(value)
 
@@ -171,7 +171,7 @@ class _Attempt:
         )  # fmt: skip
 
     def _rejected(self, error: Any) -> TaskEnd:
-        """Back to its queue: it runs again soon, and nothing is counted. For good: nobody will run it, it has failed."""
+        """Back to its queue: it runs again soon, and nothing is counted. For good: it has failed."""
         if not error.requeue:
             return self._failed(error)
         info = TraceInfo(states.REJECTED, error)

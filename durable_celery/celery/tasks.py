@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -29,8 +30,9 @@ from durable_celery.celery.carrier import Tracer, run_task
 from durable_celery.celery.deadlines import NoGuard
 from durable_celery.celery.quiet import TICK
 from durable_celery.celery.requests import request_class
+from durable_celery.celery.slots import SLOT
 from durable_celery.celery.transport import ADVANCE, HEADER, RUN_TASK
-from durable_celery.client import start_by_message
+from durable_celery.client import start_by_message, start_by_schedule
 from durable_celery.engine import attempts, turns
 from durable_celery.errors import BadValue, DurableError, NonRetryable, NotConfigured
 from durable_celery.registry import registry
@@ -74,13 +76,22 @@ def run_tick(task: Any) -> None:
 
 def run_workflow(task: Any, *args: Any, **kwargs: Any) -> str:
     """Start an instance of the workflow of this name; returns its id, which is the task's: again starts nothing."""
+    slot = task.request.get(SLOT)
     try:
+        if isinstance(slot, dict):
+            return ", ".join(str(pk) for pk in _start_by_schedule(task.name, args, kwargs, slot))
         return str(start_by_message(task.name, args, kwargs, task.request.id))
     except (DurableError, TypeError, ValueError, LookupError):
         raise
     except Exception as error:
         wait = RETRIES[min(task.request.retries, len(RETRIES) - 1)]
         raise task.retry(exc=error, countdown=wait, max_retries=None) from error
+
+
+def _start_by_schedule(name: str, args: Any, kwargs: Any, slot: dict[str, Any]) -> list[UUID]:
+    every = timedelta(seconds=slot["every"]) if slot.get("every") else None
+    at = datetime.fromisoformat(slot["at"])
+    return start_by_schedule(name, args, kwargs, f"{slot['entry']} {name}", at, every)
 
 
 def _note_wait(header: dict[str, Any]) -> None:
