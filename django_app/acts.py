@@ -27,7 +27,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """``permission`` is the model permission that allows it; ``possible`` says of a row, as read, whether it makes sense.
+    """``permission`` is the model permission that allows it; ``possible`` says of a row whether the act makes sense.
 
     ``do`` gets the id of the chain and the reason, and returns "requested" or the final state it came too late for.
     """
@@ -120,7 +120,9 @@ RETRY = Act(
     name="retry",
     permission="retry",
     label=_("Retry"),
-    summary=_("The last failure or block is taken back: the steps that failed start afresh, all others keep their results."),
+    summary=_(
+        "The last failure or block is taken back: the steps that failed start afresh, all others keep their results."
+    ),
     done="will be tried again",
     refused="tried again",
     possible=lambda instance: instance.state in (t.BLOCKED, t.FAILED),

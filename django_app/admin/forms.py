@@ -18,19 +18,7 @@ from durable_celery.messages import signals
 
 REASON = 1_000  # characters
 OFFERED = 100  # names of signals
-
-
-class NamesWidget(forms.TextInput):
-    """A line of text with names to choose from."""
-
-    template_name = "durable_celery/names.html"
-
-    def __init__(self, names: Sequence[str] = ()) -> None:
-        super().__init__(attrs={"class": "vTextField", "list": "durable-names", "autocomplete": "off"})
-        self.names = names
-
-    def get_context(self, name: str, value: Any, attrs: Any) -> dict[str, Any]:
-        return {**super().get_context(name, value, attrs), "names": self.names}
+NAMES = "durable-names"  # the id of their datalist
 
 
 class ReasonForm(forms.Form):
@@ -48,7 +36,11 @@ class ReasonForm(forms.Form):
 class SignalForm(ReasonForm):
     """Which signal, and its payload: JSON that fits the type of the signal, where this process knows one."""
 
-    name = forms.CharField(label=_("Signal"), max_length=191)
+    name = forms.CharField(
+        label=_("Signal"),
+        max_length=191,
+        widget=forms.TextInput(attrs={"class": "vTextField", "list": NAMES, "autocomplete": "off"}),
+    )
     payload = forms.CharField(
         label=_("Payload"),
         required=False,
@@ -61,10 +53,9 @@ class SignalForm(ReasonForm):
 
     def __init__(self, data: Any = None, *, awaited: Sequence[str] = ()) -> None:
         super().__init__(data, initial={"name": awaited[0] if awaited else "", "signal_id": f"admin-{uuid4()}"})
-        self.awaited = awaited
-        known = sorted(set(signals) - set(awaited))[:OFFERED]
-        self.fields["name"].widget = NamesWidget([*awaited, *known])
-        self.types = [(name, signature_text(signals[name].type)) for name in (*awaited, *known) if name in signals]
+        known = {name: signal.type for name, signal in list(signals.items())}
+        self.names = [*awaited, *sorted(known.keys() - set(awaited))[:OFFERED]]  # of the datalist beside the field
+        self.types = [(name, signature_text(known[name])) for name in self.names if name in known]
 
     def clean(self) -> dict[str, Any]:
         given: dict[str, Any] = super().clean() or {}

@@ -144,7 +144,7 @@ def test_nothing_can_be_added_changed_or_deleted(admin_client: Any) -> None:
     instance.refresh_from_db()
     assert instance.state == "WAITING"
     text = page(admin_client).content.decode()
-    assert "action-checkbox" not in text
+    assert "delete_selected" not in text
     assert "workflowinstance/add/" not in text
 
 
