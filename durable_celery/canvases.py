@@ -30,8 +30,8 @@ def canvas(signature: Any) -> Command[Any]:
 def run(signature: Any, /, **options: Any) -> WorkflowHandle[Any]:
     """Start a Celery canvas as an instance of the workflow ``durable_celery.run``, in the current transaction.
 
-    ``options`` are those of ``workflow.using``: ``key``, ``queue``, ``start_delay``, ... The handle's ``result()`` is the
-    value of the canvas. What has no durable form is a ``UsageError`` here.
+    ``options`` are those of ``workflow.using``: ``key``, ``queue``, ``start_delay``, ... The handle's ``result()`` is
+    the value of the canvas. What has no durable form is a ``UsageError`` here.
     """
     data = runtime.current().transport.plain(signature)
     if data is None:

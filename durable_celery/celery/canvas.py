@@ -38,7 +38,7 @@ TAKEN = {
 }  # fmt: skip
 REFUSED = {
     "link": "a workflow waits for the value; yield the callback next: yield callback.s(value)",
-    "link_error": "a workflow gets the error; write try/except StepFailed around the yield, and yield the callback in it",
+    "link_error": "a workflow gets the error; write try/except StepFailed around the yield, the callback in it",
     "task_id": "a step has the same id on every attempt, made of instance and position; read it as self.request.id",
     "stamped_headers": "a step is found by its instance; set headers= instead, or attributes= on the instance",
     "exchange": "give queue=, or route the task's name in task_routes",

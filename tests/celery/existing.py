@@ -56,7 +56,8 @@ def task(**options: Any) -> Any:
     """A task of every app that writes down its runs."""
 
     def decorate(function: Any) -> Any:
-        return shared_task(name=f"tests.existing.{function.__name__}", **options)(function)
+        shared: Any = shared_task
+        return shared(name=f"tests.existing.{function.__name__}", **options)(function)
 
     return decorate
 
