@@ -10,13 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
 from durable_celery import Signal, UsageError, Workflow, WorkflowHandle, faults, gather, runtime, step, workflow
-from durable_celery.engine import turns
 from tests.pump import Pump
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -119,7 +119,8 @@ def test_o43_outside_it_sees_what_others_commit_while_it_waits(
         looks.append(connection.get_autocommit() and not connection.in_atomic_block)
         found = find(instance_id)
         if len(looks) == 2:
-            elsewhere(lambda: (handle.signal("go_on", 7), pump.drain()))
+            elsewhere(lambda: handle.signal("go_on", 7))
+            elsewhere(pump.drain)
         return found
 
     monkeypatch.setattr(runtime.current().store, "find", finding)
@@ -134,7 +135,7 @@ def test_o43_outside_it_sees_what_others_commit_while_it_waits(
 def test_o43_whether_there_is_news_is_asked_in_a_snapshot_of_its_own(pump: Pump, isolation: str) -> None:
     handle = waiting.start()
     pump.drain()
-    store, instance_id = runtime.current().store, turns.UUID(handle.id)
+    store, instance_id = runtime.current().store, UUID(handle.id)
     assert not store.has_news(instance_id)
     elsewhere(lambda: handle.signal("go_on", 1))
     assert store.has_news(instance_id)

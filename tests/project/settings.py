@@ -1,7 +1,8 @@
 """The Django project of the tests. `tests.project.surroundings` says what the environment decides.
 
-TEST_DURABLE_CELERY, TEST_CELERY and TEST_BROKER_OPTIONS, each a JSON object, change settings of worker processes:
-`{"LEASE": 2}`, `{"task_always_eager": true}`, `{"visibility_timeout": 3}`. TEST_RESULTS=django-db keeps results.
+TEST_DURABLE_CELERY, TEST_CELERY, TEST_BROKER_OPTIONS and TEST_DATABASE, each a JSON object, change settings of worker
+processes: `{"LEASE": 2}`, `{"task_always_eager": true}`, `{"visibility_timeout": 3}`, `{"CONN_MAX_AGE": 600}`.
+TEST_RESULTS=django-db keeps results.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ TEMPLATES = [
         },
     }
 ]
-DATABASES = {"default": surroundings.database()}
+DATABASES = {"default": {**surroundings.database(), **json.loads(os.environ.get("TEST_DATABASE", "{}"))}}
 
 CELERY_BROKER_URL = surroundings.broker_url()
 CELERY_BROKER_TRANSPORT_OPTIONS = {
