@@ -70,7 +70,7 @@ class Driver:
         self.decisions: list[Decision] = []
         self._ids = 0
 
-    # -- turns ---------------------------------------------------------------------------------------------------------
+    # -- turns -----------------------------------------------------------------------------------------------------
 
     def turn(self) -> Decision:
         """Take one turn; deciding it twice must give the same."""
@@ -182,7 +182,7 @@ class Driver:
     def _set(self, entry: Entry, **changes: Any) -> None:
         self.entries[entry.position] = replace(self.entries[entry.position], **changes)
 
-    # -- what happens outside ------------------------------------------------------------------------------------------
+    # -- what happens outside --------------------------------------------------------------------------------------
 
     def pass_time(self, seconds: float = 1) -> None:
         """Move the clock."""
@@ -249,7 +249,7 @@ class Driver:
         if rules.return_exceptions or rules.needed is not None or failed <= rules.tolerate:
             self._set(held, state=transitions.SCHEDULED)
 
-    # -- whole runs ----------------------------------------------------------------------------------------------------
+    # -- whole runs ------------------------------------------------------------------------------------------------
 
     def play(
         self,

@@ -43,7 +43,7 @@ def opened(of: str, args: str, undo: Undo = UNDO) -> Opening:
     )  # fmt: skip
 
 
-# -- which rows --------------------------------------------------------------------------------------------------------
+# -- which rows ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_who_was_charged_or_may_have_been_is_owed(values: dict[str, Any], owed: 
     assert owes(row(1, **values)) is owed
 
 
-# -- the plan --------------------------------------------------------------------------------------------------------
+# -- the plan ------------------------------------------------------------------------------------------------------
 
 
 def test_nothing_owed_is_done_at_once() -> None:
@@ -154,7 +154,7 @@ def test_a_compensation_comes_back_from_its_row() -> None:
     assert Undo.from_text('{"name": "x", "args": null, "terms": "{}"}').queue == ""
 
 
-# -- in a body -------------------------------------------------------------------------------------------------------
+# -- in a body -----------------------------------------------------------------------------------------------------
 
 
 def test_a_failed_body_leaves_what_it_owes_in_its_journal() -> None:
@@ -222,7 +222,7 @@ def test_a_compensation_cannot_be_yielded_as_well() -> None:
     assert "step core.undo built at body, line " in run.turn().waiting
 
 
-# -- Saga: the same by hand ------------------------------------------------------------------------------------------
+# -- Saga: the same by hand ----------------------------------------------------------------------------------------
 
 
 def by_hand(error: type[Exception] = StepFailed) -> Any:

@@ -182,7 +182,7 @@ def test_a_blocked_turn_records_no_marker() -> None:
     assert decision == Decision(state="BLOCKED", failure=decision.failure, waiting=decision.waiting)
 
 
-# -- words about itself ----------------------------------------------------------------------------------------------
+# -- words about itself --------------------------------------------------------------------------------------------
 
 
 def test_a_status_is_committed_with_its_turn() -> None:

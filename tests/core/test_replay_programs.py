@@ -23,7 +23,7 @@ Program = list[tuple[Any, ...]]
 
 pytestmark = pytest.mark.timeout(3600)  # thousands of programs by night
 
-# -- programs --------------------------------------------------------------------------------------------------------
+# -- programs ------------------------------------------------------------------------------------------------------
 
 steps = st.tuples(st.just("step"), st.integers(0, 9))
 sleeps = st.tuples(st.just("sleep"), st.integers(0, 5))
@@ -99,7 +99,7 @@ def named(value: Any) -> Any:
     return str(value) if isinstance(value, Exception) else value
 
 
-# -- worlds ------------------------------------------------------------------------------------------------------------
+# -- worlds --------------------------------------------------------------------------------------------------------
 
 
 def outcome(entry: Entry, seed: int) -> Any:
@@ -178,7 +178,7 @@ def test_no_outcome_is_taken_in_twice_and_none_of_a_row_given_up(program: Progra
     assert len(closed) == len(set(closed))
 
 
-# -- size --------------------------------------------------------------------------------------------------------------
+# -- size ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.nightly

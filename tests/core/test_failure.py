@@ -1,0 +1,214 @@
+"""What is kept of an exception: always something, never the class itself."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import pickle
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from durable_celery import errors
+from durable_celery.core.failure import TEXT, TRACE, Failure, failure_of, lost, printable, timed_out
+from durable_celery.errors import NonRetryable, StepFailed, WorkflowError
+
+
+class Declined(Exception):
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Odd(Exception):
+    """Attributes that JSON does not take stay behind."""
+
+    def __init__(self) -> None:
+        super().__init__("odd")
+        self.number, self.text, self.nothing, self.flag = 1.5, "t", None, True
+        self.items = [1, {"a": 2}]
+        self.lock = threading.Lock()
+        self.not_a_number = float("nan")
+        self.nested = [object()]
+        self.cyclic: list[Any] = []
+        self.cyclic.append(self.cyclic)
+        self.huge = "x" * (TEXT + 1)
+        self._private = 1
+
+
+def raised(error: BaseException) -> Failure:
+    """The failure of an error that has been raised."""
+    try:
+        raise error
+    except BaseException as caught:
+        return failure_of(caught)
+
+
+def test_type_bases_message_and_traceback_are_kept() -> None:
+    failure = raised(Declined("no money", 51))
+
+    assert failure.type == f"{__name__}.Declined"
+    assert failure.types == (f"{__name__}.Declined", "Exception", "BaseException")
+    assert failure.message == "no money"
+    assert failure.attributes == {"code": 51}
+    assert "raise error" in failure.traceback
+    assert failure.traceback.rstrip().endswith("Declined: no money")
+
+
+def test_o48_odd_errors_survive() -> None:
+    assert raised(Declined("m", 3)).message == "m"
+    assert raised(ValueError(threading.Lock())).message.startswith("<unlocked _thread.lock")
+    assert raised(Mute()).message == "<Mute whose __str__ raised RuntimeError>"
+    assert raised(SystemExit(3)).types == ("SystemExit", "BaseException")
+    assert raised(KeyError("k")).message == "'k'"
+
+
+def test_o48_a_cyclic_cause_ends() -> None:
+    first, second = ValueError("first"), ValueError("second")
+    first.__cause__, second.__cause__ = second, first
+
+    assert "first" in raised(first).traceback
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="no exception groups before Python 3.11")
+def test_o48_an_exception_group_is_kept_as_one() -> None:
+    group = vars(builtins)["ExceptionGroup"]("several", [ValueError("x"), KeyError("y")])
+    failure = raised(group)
+
+    assert failure.type == "ExceptionGroup"
+    assert failure.message == "several (2 sub-exceptions)"
+    assert "ValueError: x" in failure.traceback
+
+
+def test_attributes_that_json_does_not_take_stay_behind() -> None:
+    assert raised(Odd()).attributes == {
+        "number": 1.5, "text": "t", "nothing": None, "flag": True, "items": [1, {"a": 2}],
+    }  # fmt: skip
+
+
+def test_an_error_without_a_dict_is_kept() -> None:
+    class Slotted(Exception):
+        __slots__ = ()
+
+    assert raised(Slotted("x")).attributes == {}
+
+
+def test_long_texts_are_cut_where_it_hurts_least() -> None:
+    failure = raised(ValueError("begin" + "x" * 50_000 + "end"))
+
+    assert len(failure.message) == TEXT
+    assert failure.message.startswith("begin")
+    assert len(failure.traceback) == TRACE
+    assert failure.traceback.rstrip().endswith("end")
+
+
+def test_non_retryable_keeps_the_type_of_the_error_it_is_given() -> None:
+    plain = raised(NonRetryable("no such account"))
+    wrapping = raised(NonRetryable(Declined("no money", 51)))
+
+    assert (plain.final, plain.type, plain.message) == (True, "durable_celery.errors.NonRetryable", "no such account")
+    assert (wrapping.final, wrapping.type, wrapping.message) == (True, f"{__name__}.Declined", "no money")
+    assert wrapping.attributes == {"code": 51}
+
+
+def test_flags_may_be_set() -> None:
+    failure = failure_of(ValueError("x"), timed_out=True, final=True)
+
+    assert (failure.timed_out, failure.final, failure.lost) == (True, True, False)
+    assert failure_of(NonRetryable(ValueError("x")), lost=True).lost
+
+
+def test_a_failure_comes_back_from_its_row() -> None:
+    for failure in (
+        raised(Odd()),
+        timed_out("slow"),
+        lost("gone"),
+        Failure(type="E"),
+        Failure(type="E", types=("E",), message="\ud800 \0 ä", earlier=("a", "b"), cancelled=True, final=True),
+    ):
+        text = failure.to_text()
+
+        assert Failure.from_text(text) == failure
+        assert text.isascii()
+        assert "\0" not in text
+
+
+def test_fields_of_a_newer_release_are_ignored() -> None:
+    assert Failure.from_text(json.dumps({"type": "E", "newer": 1})) == Failure(type="E")
+
+
+@pytest.mark.parametrize(
+    ("failure", "brief"),
+    [
+        (Failure(type="pkg.module.E", message="no\nluck"), "E: no luck"),
+        (Failure(type="ValueError"), "ValueError"),
+        (Failure(type="E", message="a\0b\ud800"), "E: a\\x00b\\ud800"),
+        (Failure(type="E", message="x" * 999), "E: " + "x" * 297),
+        (timed_out("slow"), "TimeoutError: slow"),
+        (lost("gone"), "Lost: gone"),
+    ],
+    ids=range(6),
+)
+def test_a_failure_in_brief_is_one_printable_line(failure: Failure, brief: str) -> None:
+    assert failure.brief == brief
+    assert failure.brief.encode()
+
+
+def test_printable_text_stays_as_it_is() -> None:
+    assert printable("grüße 👩‍👧") == "grüße 👩‍👧"
+
+
+# -- the errors themselves -------------------------------------------------------------------------------------------
+
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.DurableError)]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_error_carries_its_fields_and_pickles(kind: type[errors.DurableError]) -> None:
+    error = kind("what happened", instance_id="i", message="field", text="field too", anything=[1])
+
+    copy = pickle.loads(pickle.dumps(error))
+
+    assert (type(copy), str(copy)) == (kind, "what happened")
+    assert (copy.instance_id, copy.message, copy.text, copy.anything) == ("i", "field", "field too", [1])
+    assert str(kind()) == ""
+
+
+def test_errors_stand_where_the_documentation_says() -> None:
+    for kind in ("StepFailed", "ChildFailed", "SignalTimeout", "PollTimeout", "UpdateRejected", "WorkflowFailed",
+                 "WorkflowCancelled", "WorkflowTerminated", "WorkflowTimedOut", "WorkflowBlocked"):  # fmt: skip
+        assert issubclass(getattr(errors, kind), WorkflowError)
+    assert issubclass(errors.BadValue, (ValueError,))
+    assert issubclass(errors.BadValue, errors.UsageError)
+    assert not issubclass(errors.UsageError, WorkflowError)
+    assert not issubclass(errors.ReplayError, WorkflowError)
+    assert not issubclass(errors.CancelRequested, Exception)
+
+
+def test_control_flow_pickles_too() -> None:
+    for error in (
+        errors.CancelRequested("why"),
+        errors.RetryLater(5),
+        errors.NonRetryable("x"),
+        errors.CompleteLater(),
+    ):
+        copy = pickle.loads(pickle.dumps(error))
+
+        assert (type(copy), vars(copy), copy.args) == (type(error), vars(error), error.args)
+
+
+def test_an_error_matches_by_class_or_name_of_itself_and_its_bases() -> None:
+    error = StepFailed("x", error_type="pkg.Gone", error_types=("pkg.Gone", "LookupError", "Exception"))
+
+    assert error.matches("pkg.Gone")
+    assert error.matches(LookupError)
+    assert error.matches(ValueError, LookupError)
+    assert not error.matches(ValueError)
+    assert not error.matches()
