@@ -64,6 +64,11 @@ class Command(Generic[T_co]):
         if run is not None and not self.used:
             run.dropped(self)
 
+    @property
+    def whole(self) -> bool:
+        """Whether it was built to its end; one whose arguments were refused is nobody's to yield."""
+        return True
+
     def __repr__(self) -> str:
         return f"<{self.describe()}>"
 
@@ -137,6 +142,10 @@ class StepCommand(Command[T_co]):
         self.terms = terms
         self.queue = queue
         self.undo: Undo | None = None
+
+    @property
+    def whole(self) -> bool:
+        return bool(self.args)
 
     def compensate_with(self: StepCommand[T], undo: Command[Any] | Undoing[T]) -> StepCommand[T]:
         if self.undo is not None:

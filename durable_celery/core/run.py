@@ -216,10 +216,13 @@ class Run:
     def dropped(self, command: Command[Any]) -> None:
         """A command went away unused. After an error was thrown in since it was built, that is the error's doing."""
         self._built.pop(id(command), None)
-        if not self.closing and not self.ended and command.throws == self.throws:
+        if not self.closing and not self.ended and self._missed(command):
             self._complaint = self._complaint or complaints.unyielded(command)
 
     # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _missed(self, command: Command[Any]) -> bool:
+        return command.whole and command.throws == self.throws
 
     def _mark(self, event: Event, label: str) -> None:
         self.replaying = self.recorded_only or event.turn < self.turn
@@ -332,7 +335,7 @@ class Run:
             self._complain()
             for reference in list(self._built.values()):
                 command = reference()
-                if command is not None and command is not value and not command.used and command.throws == self.throws:
+                if command is not None and command is not value and not command.used and self._missed(command):
                     raise complaints.unyielded(command)
         if (
             self.replaying

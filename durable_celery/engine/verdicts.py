@@ -175,7 +175,7 @@ def _judge_waiting(step: OpenStep, now: datetime, lag: timedelta) -> Verdict:
         text = f"not started within schedule_to_start_timeout of {terms_of(step.options).schedule_to_start or 0:g} s"
         return Verdict(change=_over(step, timed_out(text), now))
     if step.due_at is not None and step.due_at > now:
-        return Verdict(look_at=step.due_at)
+        return Verdict(look_at=_earliest(step.due_at, step.end_by_at))
     turn_at = step.scheduled_at + patience(0, lag)
     if step.state == t.SCHEDULED and not step.resends and now < turn_at:
         return Verdict(look_at=_earliest(turn_at, step.start_by_at, step.end_by_at))
@@ -228,7 +228,7 @@ def _again(step: OpenStep, due_at: datetime, failure: Failure | None, terms: Ter
     return replace(
         _same(step), state=t.RETRYING, token=None, lease_id=None, pid=None, close_at=None, due_at=due_at,
         failure=failure.to_text() if failure is not None else step.failure,
-        start_by_at=_plus(due_at, terms.schedule_to_start), look_at=due_at, resends=0,
+        start_by_at=_plus(due_at, terms.schedule_to_start), look_at=_earliest(due_at, step.end_by_at), resends=0,
     )  # fmt: skip
 
 
