@@ -6,9 +6,11 @@ from datetime import timedelta
 
 from durable_celery import Signal, Workflow, gather, sleep, workflow
 from tests.project.testapp import case_atomic as case_atomic
+from tests.project.testapp import case_cancelling as case_cancelling
 from tests.project.testapp import case_connections as case_connections
 from tests.project.testapp import case_errors as case_errors
 from tests.project.testapp import case_kills as case_kills
+from tests.project.testapp import case_neighbours as case_neighbours
 from tests.project.testapp import case_transactions as case_transactions
 from tests.project.testapp.steps import die, flaky, linger, say
 
