@@ -28,6 +28,7 @@ check: $(VENV)/.test
 
 nightly: $(VENV)/.test $(VENV)/.nightly
 	$(BIN)/python tests/run.py --nightly --packaging $(ARGS)
+	$(BIN)/python benchmarks/recovery.py --output benchmarks/recovery.txt
 	PYENV_VERSION="$$(pyenv versions --bare 2>/dev/null | grep -E '^3\.1[0-3]\.' | paste -sd: -)" $(BIN)/nox
 
 docs: $(VENV)/.docs

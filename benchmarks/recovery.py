@@ -1,6 +1,6 @@
 """How long a step waits after the process that ran it was killed: on each broker, so many kills of each kind.
 
-    python benchmarks/recovery.py [--kills 20] [--broker redis --broker rabbitmq] [--database postgres]
+    python benchmarks/recovery.py [--kills 20] [--broker redis --broker rabbitmq] [--output benchmarks/recovery.txt]
 
 A step is running in a worker; SIGKILL; the clock stops when its body runs again.
 
@@ -10,7 +10,7 @@ A step is running in a worker; SIGKILL; the clock stops when its body runs again
   the kill: the lease must run out first
 
 Prints a table, and exits 1 where a bound is broken or a step did not run exactly twice. Services are found or started
-as for the tests (tests/project/surroundings.py). `benchmarks/recovery.txt` keeps the last output.
+as for the tests (tests/project/surroundings.py). `make nightly` keeps the last output in benchmarks/recovery.txt.
 """
 
 from __future__ import annotations
@@ -78,22 +78,36 @@ def main() -> int:
     parser.add_argument("--broker", action="append", choices=BROKERS, help=f"instead of {' and '.join(BROKERS)}")
     parser.add_argument("--database", default="postgres", choices=("postgres", "mariadb"))
     parser.add_argument("--lease", type=float, default=10, help="seconds; 10 is the default of projects")
+    parser.add_argument("--output", type=Path, help="keep what is printed in this file too")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.measure:
         return measure(chosen.measure, chosen.kills, chosen.lease)
-    print(f"Seconds until a step runs again; {chosen.database}, LEASE {chosen.lease:g} s, the rest by default.\n")
-    print(HEADER, flush=True)
-    statuses = [measured_apart(broker, chosen) for broker in chosen.broker or BROKERS]
+    printed: list[str] = []
+    say(f"Seconds until a step runs again; {chosen.database}, LEASE {chosen.lease:g} s, the rest by default.", printed)
+    say(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start.\n", printed)
+    say(HEADER, printed)
+    statuses = [measure_apart(broker, chosen, printed) for broker in chosen.broker or BROKERS]
+    if chosen.output:
+        chosen.output.write_text("\n".join(printed) + "\n")
     return max(statuses)
 
 
-def measured_apart(broker: str, chosen: argparse.Namespace) -> int:
+def say(line: str, printed: list[str]) -> None:
+    printed.append(line)
+    print(line, flush=True)
+
+
+def measure_apart(broker: str, chosen: argparse.Namespace, printed: list[str]) -> int:
     """Each broker in a process of its own: settings are read once."""
     env = {**os.environ, "TEST_DB": chosen.database, "TEST_BROKER": broker}
     env["DJANGO_SETTINGS_MODULE"] = "tests.project.settings"
     options = ["--measure", broker, "--kills", str(chosen.kills), "--lease", str(chosen.lease)]
-    return subprocess.run([sys.executable, __file__, *options], cwd=ROOT, env=env, check=False).returncode
+    command = [sys.executable, __file__, *options]
+    with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or ():
+            say(line.rstrip("\n"), printed)
+    return process.returncode
 
 
 def measure(broker: str, kills: int, lease: float) -> int:
