@@ -20,7 +20,7 @@ from collections import Counter
 from pathlib import Path
 
 AT_ONCE = 4  # purchases under way
-BEYOND = 1.3  # the latest cancel, in times of an undisturbed purchase
+BEYOND = 3.0  # the latest cancel, in times of an undisturbed purchase
 PATIENCE = 120.0
 
 
