@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from django.db import DatabaseError, IntegrityError
 
+from durable_celery.errors import NotConfigured
+
 if TYPE_CHECKING:
     from django_app.store.connected import Connected
 
@@ -22,6 +24,8 @@ PATIENCE = 10.0  # seconds from the first try after which an error is an error
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
 SQLSTATES = {"40001", "40P01", "55P03"}  # serialisation failure, deadlock, lock not available
 MYSQL_CODES = {1020, 1205, 1213, 3572}  # changed since last read, lock wait time-out, deadlock, NOWAIT
+NOT_THERE = {"42P01", "42703", 1146, 1054}  # PostgreSQL and MySQL: no such table, no such column
+NOT_THERE_ON_SQLITE = ("no such table", "no such column", "has no column named")
 
 
 class Busy(Exception):  # noqa: N818 - caught where it is raised for
@@ -31,7 +35,8 @@ class Busy(Exception):  # noqa: N818 - caught where it is raised for
 def retried(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """Repeat the method while the database says that a lock was in the way, up to about ten seconds.
 
-    Not inside a transaction of the caller: that one is broken, and only its owner can repeat it.
+    Not inside a transaction of the caller: that one is broken, and only its owner can repeat it. Where a table of ours
+    or a column is missing, ``NotConfigured`` says what to do.
     """
 
     def call(store: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -41,6 +46,8 @@ def retried(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
             try:
                 return method(store, *args, **kwargs)
             except DatabaseError as error:
+                if not_migrated(error):
+                    raise NotConfigured(_what_to_do(store.alias, error)) from error
                 if store.in_transaction() or not passing(error) or time.monotonic() >= give_up_at:
                     raise
             # Jitter: writers that met once must not meet again and again.
@@ -65,10 +72,29 @@ def passing(error: BaseException) -> bool:
     """Whether trying again may help."""
     if isinstance(error, IntegrityError):
         return False
-    if error.args and isinstance(error.args[0], int):
-        return error.args[0] in MYSQL_CODES
-    sqlstate: Any = getattr(error.__cause__, "sqlstate", None) or getattr(error.__cause__, "pgcode", None)
-    if sqlstate is not None:
-        return sqlstate in SQLSTATES
+    code = _code(error)
+    if code is not None:
+        return code in SQLSTATES or code in MYSQL_CODES
     text = str(error)
     return "database is locked" in text or "database table is locked" in text or "database schema is locked" in text
+
+
+def not_migrated(error: BaseException) -> bool:
+    """Whether a table or column of the engine is not there."""
+    text = str(error)
+    code = _code(error)
+    missing = code in NOT_THERE if code is not None else any(words in text for words in NOT_THERE_ON_SQLITE)
+    return missing and "durable_celery_" in text
+
+
+def _code(error: BaseException) -> Any:
+    """The number MySQL gives, or the SQLSTATE of PostgreSQL; None on SQLite."""
+    if error.args and isinstance(error.args[0], int):
+        return error.args[0]
+    return getattr(error.__cause__, "sqlstate", None) or getattr(error.__cause__, "pgcode", None)
+
+
+def _what_to_do(alias: str, error: BaseException) -> str:
+    command = "manage.py migrate" + ("" if alias == "default" else f" --database {alias}")
+    first = str(error.args[-1]).splitlines()[0]
+    return f"migrations of durable_celery are not applied to database {alias!r} ({first}); run {command}"
