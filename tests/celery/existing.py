@@ -186,6 +186,14 @@ def retry_at(self: Any, seconds: float) -> int:
 
 
 @task(bind=True)
+def moves(self: Any) -> Any:
+    ran("moves")
+    if not self.request.retries:
+        raise self.retry(queue="slow", countdown=0)
+    return self.request.headers
+
+
+@task(bind=True)
 def retry_then_other_error(self: Any) -> None:
     ran("retry_then_other_error")
     if not self.request.retries:

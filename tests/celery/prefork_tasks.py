@@ -59,7 +59,7 @@ def endless(path: str) -> None:
     time.sleep(60)
 
 
-@shared_task(name="tests.prefork.tidy", soft_time_limit=0.5)
+@shared_task(name="tests.prefork.tidy", soft_time_limit=1)
 def tidy(path: str) -> str:
     note(path, "ran")
     try:

@@ -19,9 +19,10 @@ from durable_celery.engine.attempts import Ended
 from durable_celery.errors import BadValue
 from durable_celery.ports import Dispatch, TaskEnd
 from tests.celery import prefork_tasks as t
-from tests.celery.test_transport import messages_in
+from tests.celery import test_transport
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
+messages_in: Callable[..., list[Any]] = test_transport.messages_in
 
 
 @shared_task(name="tests.carrier.mine", priority=7)
@@ -156,6 +157,7 @@ def test_a_hard_time_limit_kills_the_process_and_ends_the_step(start_worker: Cal
         handle.result(timeout=60)
     assert t.noted(path) == ["ran"]
     (entry,) = handle.history()
+    assert entry.error is not None
     assert entry.error.timed_out
     assert run(t.routed.s(path)).result(timeout=60) == "there"
     assert not set(t.processes(path)[1:]) & set(before)

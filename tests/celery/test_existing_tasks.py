@@ -13,6 +13,7 @@ from celery import Celery, _state, chain, chord, group, signals
 from celery.canvas import _chain
 from celery.contrib.testing.worker import start_worker
 from celery.exceptions import SoftTimeLimitExceeded
+from celery.utils import time as celery_time
 from django.db.models import Q
 
 from django_app.models import StepAttempt, StepResult
@@ -46,8 +47,11 @@ def worker_app() -> Iterator[Any]:
     app.conf.result_chord_retry_interval = 0.05
     before = STATE._tls.current_app, STATE.default_app
     signals.worker_init.disconnect(dispatch_uid="durable_celery.on_worker_init")
-    with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=30):
-        yield app
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("TEST_BROKER", raising=False)  # Celery's testing worker takes it for the address of a broker
+        with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=30):
+            patch.undo()
+            yield app
     install.install()
     app.close()
     STATE._tls.current_app, STATE.default_app = before
@@ -290,13 +294,14 @@ def test_a_back_off_is_the_tasks_own_and_its_waits_are_rows(task: Any, seconds: 
     assert StepAttempt.objects.count() == 4
 
 
-def test_jitter_is_celerys(pump: Pump) -> None:
+def test_jitter_is_celerys(pump: Pump, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn_from: list[int] = []
+    monkeypatch.setattr(celery_time.random, "randrange", lambda most: drawn_from.append(most) or 20)
     handle = run(t.backs_off_by_dice.s())
     pump.drain()
-    due_at = StepResult.objects.get().due_at
-    assert due_at is not None
-    assert pump.now <= due_at <= pump.now + timedelta(seconds=60)
-    pump.advance_time(60)
+    assert StepResult.objects.get().due_at == pump.now + timedelta(seconds=20)
+    assert drawn_from == [61]
+    pump.advance_time(20)
     assert handle.status == "FAILED"
 
 
@@ -533,6 +538,13 @@ def test_a_task_whose_process_dies_is_run_again_and_no_retry_is_counted(proven: 
     pump.finish()
     assert handle.result(timeout=0)["retries"] == 0
     assert StepResult.objects.get().attempt == 2
+
+
+def test_a_retry_in_another_queue_goes_there_and_keeps_its_headers(pump: Pump) -> None:
+    handle = run(t.moves.s().set(queue="quick", headers={"tenant": "a"}))
+    pump.finish()
+    assert [hint.queue for hint in pump.sent if hint.step] == ["quick", "slow"]
+    assert handle.result(timeout=0) == {"tenant": "a"}
 
 
 def test_run_takes_the_options_of_a_start(pump: Pump) -> None:
