@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from celery.exceptions import SoftTimeLimitExceeded
+from celery.exceptions import SoftTimeLimitExceeded, WorkerTerminate
 
 from durable_celery.celery.board import Slot
 
@@ -77,6 +77,10 @@ class ChildGuard:
                 if armed is not None:
                     self._alarm.arm(armed)
                 yield
+            except SystemExit as error:
+                if _is_shutdown(error.code):
+                    raise WorkerTerminate(error.code) from error
+                raise
             finally:
                 self._disarm()
         finally:
@@ -88,6 +92,23 @@ class ChildGuard:
         self._alarm.disarm()
         if self._slot:
             self._slot.deadline(0.0)
+
+
+def _start_deaf(thread: threading.Thread) -> None:
+    """Signals to the process are for its main thread: billiard masks them there while it holds a lock of the pool."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        thread.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _is_shutdown(code: object) -> bool:
+    """Whether this is billiard's exit on a signal (SIGTERM of a cold shutdown), and no ``sys.exit()`` of the body.
+
+    Taken for the body's, the child would go on, and the shutdown wait for it.
+    """
+    return isinstance(code, int) and -256 < code < -256 + signal.NSIG
 
 
 class _Armed:
@@ -127,7 +148,7 @@ class Alarm:
         self._armed = armed
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="durable-deadlines", daemon=True)
-            self._thread.start()
+            _start_deaf(self._thread)
         elif armed.deadline < self._wakes_at:
             self._bell.put(None)
 

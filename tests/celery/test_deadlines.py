@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from celery.exceptions import SoftTimeLimitExceeded
+from celery.exceptions import SoftTimeLimitExceeded, WorkerTerminate
 
 from durable_celery.celery.board import Board
 from durable_celery.celery.deadlines import GRACE, Alarm, ChildGuard, NoGuard
@@ -184,3 +184,29 @@ def test_pools_without_signals_limit_nothing():
     with guard.limit(0.01, "token"):
         time.sleep(0.05)
     assert not guard.fired
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [(-(256 - signal.SIGTERM), WorkerTerminate), (-1, SystemExit), (3, SystemExit), (None, SystemExit)],
+)
+def test_the_pools_own_exit_is_told_from_one_of_the_body(guard, code, expected):
+    with pytest.raises(SystemExit) as caught, guard.limit(60, "token"):
+        raise SystemExit(code)
+    assert type(caught.value) is expected
+    assert caught.value.code == code
+
+
+def test_the_timer_thread_takes_no_signal_that_the_main_thread_has_masked(guard):
+    with guard.limit(60, "token"):
+        pass
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.1)
+        assert signal.sigpending() >= {signal.SIGTERM}
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # drops it
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
