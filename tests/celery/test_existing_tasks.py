@@ -13,7 +13,6 @@ from celery import Celery, _state, chain, chord, group, signals
 from celery.canvas import _chain
 from celery.contrib.testing.worker import start_worker
 from celery.exceptions import SoftTimeLimitExceeded
-from celery.utils import time as celery_time
 from django.db.models import Q
 
 from django_app.models import StepAttempt, StepResult
@@ -296,7 +295,12 @@ def test_a_back_off_is_the_tasks_own_and_its_waits_are_rows(task: Any, seconds: 
 
 def test_jitter_is_celerys(pump: Pump, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn_from: list[int] = []
-    monkeypatch.setattr(celery_time.random, "randrange", lambda most: drawn_from.append(most) or 20)
+
+    def draw(most: int) -> int:
+        drawn_from.append(most)
+        return 20
+
+    monkeypatch.setattr("celery.utils.time.random.randrange", draw)
     handle = run(t.backs_off_by_dice.s())
     pump.drain()
     assert StepResult.objects.get().due_at == pump.now + timedelta(seconds=20)
@@ -545,6 +549,20 @@ def test_a_retry_in_another_queue_goes_there_and_keeps_its_headers(pump: Pump) -
     pump.finish()
     assert [hint.queue for hint in pump.sent if hint.step] == ["quick", "slow"]
     assert handle.result(timeout=0) == {"tenant": "a"}
+
+
+@workflow(name="tests.existing.taken_back")
+def taken_back() -> Workflow[None]:
+    yield canvas(t.add.s(1, 2)).compensate_with(canvas(t.echo.s("taken back")))
+    yield t.fail.s()
+
+
+def test_an_existing_task_can_be_compensated_and_compensate(pump: Pump) -> None:
+    t.seen.clear()
+    handle = taken_back.start()
+    pump.finish()
+    assert handle.status == "FAILED"
+    assert t.seen == [("ran", "add", 1, 2), ("ran", "fail"), ("ran", "echo")]
 
 
 def test_run_takes_the_options_of_a_start(pump: Pump) -> None:
