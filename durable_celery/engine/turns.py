@@ -51,7 +51,7 @@ def advance(instance_id: UUID) -> None:
 
 
 def _turn(rt: Runtime, instance_id: UUID) -> str:
-    """ "parked": nothing to do; "more": look again; "lost": another turn came between, or a message before the close."""
+    """ "parked": nothing to do; "more": look again; "lost": another turn came between, or a message before a close."""
     loaded = rt.store.load(instance_id)
     if loaded is None or not _is_open(loaded.instance):
         return "parked"
@@ -90,7 +90,8 @@ def _has_new(loaded: Loaded, now: datetime) -> bool:
 def _decide(rt: Runtime, loaded: Loaded, definition: WorkflowDefinition[Any, Any], now: datetime) -> Decision:
     instance = loaded.instance
     info = WorkflowInfo(
-        id=str(instance.chain_id), run_id=str(instance.id), key=instance.key, name=instance.name, version=instance.version,
+        id=str(instance.chain_id), run_id=str(instance.id), key=instance.key,
+        name=instance.name, version=instance.version,
         started_at=instance.started_at or now, parent_id=str(instance.parent_id) if instance.parent_id else None,
     )  # fmt: skip
     try:
@@ -180,6 +181,9 @@ def _commit_of(rt: Runtime, loaded: Loaded, decision: Decision, fingerprint: str
     if decision.state in (transitions.FAILED, transitions.CANCELLED) and any(map(compensation.owes, rows)):
         state, closing_as = transitions.COMPENSATING, decision.state
     waiting = decision.waiting if not closing_as else "its compensations"
+    look_at = None if ended else endings.look_at(loaded, now, rt.settings.cleanup_timeout)
+    if closing_as:
+        look_at = now + verdicts.OUTCOME_GRACE  # no row of its compensations is there yet to be looked at
     return TurnCommit(
         **common,
         turn=instance.turn + 1,
@@ -200,7 +204,7 @@ def _commit_of(rt: Runtime, loaded: Loaded, decision: Decision, fingerprint: str
         withdrawn=sorted(withdrawn),
         markers=decision.markers,
         closes=ended,
-        look_at=None if ended else endings.look_at(loaded, now, rt.settings.cleanup_timeout),
+        look_at=look_at,
     )
 
 
@@ -228,7 +232,8 @@ def _new_entry(opening: Opening, closing: Closing | None, dropped: bool, now: da
         state, finished_at = transitions.CANCELLED, now
     return NewEntry(
         position=opening.position, kind=opening.kind, name=opening.name, state=state, args=opening.args,
-        members=opening.members, options=opening.options, group=opening.group, join=opening.join, limited=opening.limited,
+        members=opening.members, options=opening.options,
+        group=opening.group, join=opening.join, limited=opening.limited,
         due_at=opening.due_at, start_by_at=opening.start_by_at, end_by_at=opening.end_by_at,
         look_at=None if finished_at else _look_at(opening, now), compensation=opening.compensation, queue=opening.queue,
         result=result, failure=failure, finished_at=finished_at, abandoned=closing is None and dropped,
