@@ -44,6 +44,14 @@ from durable_celery.errors import (
 from durable_celery.messages import Signal
 from durable_celery.replayed import current_workflow, get_logger, now, random, set_status, side_effect, uuid4
 from durable_celery.saga import Saga
+from durable_celery.steering import (
+    acomplete_step,
+    afail_step,
+    aheartbeat_step,
+    complete_step,
+    fail_step,
+    heartbeat_step,
+)
 from durable_celery.steps import Step, step
 from durable_celery.surroundings import register_context
 from durable_celery.workflows import Workflow, WorkflowDefinition, workflow
@@ -89,12 +97,18 @@ __all__ = [
     "WorkflowNotFound",
     "WorkflowTerminated",
     "WorkflowTimedOut",
+    "acomplete_step",
+    "afail_step",
+    "aheartbeat_step",
     "canvas",
+    "complete_step",
     "current_step",
     "current_workflow",
+    "fail_step",
     "gather",
     "get_handle",
     "get_logger",
+    "heartbeat_step",
     "now",
     "random",
     "register_context",

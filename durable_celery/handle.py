@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
-from durable_celery import calls, codec, runtime
+from durable_celery import calls, codec, runtime, steering
 from durable_celery.core import transitions
 from durable_celery.core.failure import Failure
 from durable_celery.engine import outlook
@@ -168,12 +168,57 @@ class WorkflowHandle(HandleTwins[R]):
         """
         runtime.client().signal(self, name, payload, signal_id)
 
+    def cancel(self, reason: str = "") -> str:
+        """Ask it to end: ``CancelRequested`` is thrown at its current yield, its cleanup and compensations run.
+
+        Joins the current transaction. "requested", or the final state it came too late for. A second call changes
+        nothing; a BLOCKED instance is compensated without running its body, a paused one is resumed by it.
+        """
+        return steering.cancel(self._id(), reason)
+
+    def terminate(self, reason: str = "") -> str:
+        """End it at once: nothing more runs, nothing is compensated. "requested", or the final state it has."""
+        return steering.terminate(self._id(), reason)
+
+    def pause(self, reason: str = "") -> None:
+        """Take no turn and start no step until ``resume``; attempts that run are finished and stored. Twice is once.
+
+        ``InstanceClosed`` if it has ended.
+        """
+        steering.pause(self._id(), reason)
+
+    def resume(self) -> None:
+        """Go on; what fell due meanwhile is judged now, in order of time. ``InstanceClosed`` if it has ended."""
+        steering.resume(self._id())
+
+    def retry(self) -> None:
+        """Reopen the last failure or block: the steps that failed start afresh, all others keep their results.
+
+        ``NotRetryable``, with the reason, if compensation ran, if later steps ran, or if it neither failed nor is
+        blocked.
+        """
+        steering.retry(self._id())
+
+    def complete_step(self, position: str, result: Any = None) -> None:
+        """End the open step at a position of the journal with a result, as ``complete_step(token, result)`` does.
+
+        ``StepClosed`` if it has ended; ``BadValue`` if no step is there.
+        """
+        steering.complete_step(steering.token_at(self._id(), position), result)
+
+    def fail_step(self, position: str, error: BaseException | str = "failed from outside") -> None:
+        """End the open step at a position with an error and without another attempt; the body gets ``StepFailed``."""
+        steering.fail_step(steering.token_at(self._id(), position), error)
+
     def history(self) -> list[HistoryEntry]:
         """The journal in order of position, compensations last."""
         return [_entry(row) for row in runtime.current().store.history(self._row().id)]
 
+    def _id(self) -> UUID:
+        return UUID(self.id)
+
     def _row(self) -> InstanceRow:
-        row = runtime.current().store.find(UUID(self.id))
+        row = runtime.current().store.find(self._id())
         if row is None:
             raise InstanceNotFound(f"there is no workflow instance {self.id}", instance_id=self.id)
         return row

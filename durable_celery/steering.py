@@ -5,17 +5,18 @@ Every call joins the current transaction, if there is one, and hints at it after
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from durable_celery import codec, runtime
-from durable_celery.core import transitions
+from durable_celery.core import journal, labels, transitions
 from durable_celery.core.failure import Failure, failure_of
 from durable_celery.engine import verdicts
-from durable_celery.errors import BadValue, InstanceClosed, StepClosed
-from durable_celery.ports import NewMessage, OpenStep, StepChange
+from durable_celery.errors import BadValue, InstanceClosed, InstanceNotFound, StepClosed
+from durable_celery.ports import Dispatch, NewMessage, OpenStep, StepChange
+from durable_celery.twins import in_thread
 
 TRIES = 20  # of an end that meets a row which changes at the same moment
 
@@ -26,8 +27,8 @@ TRIES = 20  # of an end that meets a row which changes at the same moment
 def cancel(instance_id: UUID, reason: str = "") -> str:
     """Ask an instance to end: ``CancelRequested`` is thrown at its current yield, its cleanup and compensations run.
 
-    "requested", or the final state it came too late for. A second call changes nothing, but for a BLOCKED instance, which
-    is then compensated from its journal without running the body. A paused instance is resumed by it.
+    "requested", or the final state it came too late for. A second call changes nothing, but for a BLOCKED instance,
+    which is then compensated from its journal without running the body. A paused instance is resumed by it.
     """
     return _request_end(instance_id, "cancel", reason)
 
@@ -79,7 +80,7 @@ def _request_end(instance_id: UUID, kind: str, reason: str) -> str:
 def _reason(reason: Any) -> str:
     if not isinstance(reason, str):
         raise BadValue(f"reason={reason!r:.80} is not allowed, expected a str", path="reason")
-    return reason
+    return labels.check_text(reason, "reason")
 
 
 def _refuse_final(instance_id: UUID, state: str, what: str) -> None:
@@ -95,8 +96,9 @@ def _refuse_final(instance_id: UUID, state: str, what: str) -> None:
 def complete_step(token: str, result: Any = None) -> None:
     """End an open step with its result, from outside; the body of the workflow goes on with it.
 
-    ``token`` is ``current_step().token``; it is good from the first attempt on, also before ``CompleteLater``. The first
-    end wins, later ones raise ``StepClosed``. A result that cannot be kept is refused here, and the step stays open.
+    ``token`` is ``current_step().token``; it is good from the first attempt on, also before ``CompleteLater``. The
+    first end wins, later ones raise ``StepClosed``. A result that cannot be kept is refused here, and the step stays
+    open.
     """
     text = codec.encode(result, root="result", limit=runtime.settings().payload_limit)
     _end_step(token, lambda step, now: verdicts.after_success(step, text, now))
@@ -109,7 +111,10 @@ def fail_step(token: str, error: BaseException | str = "failed from outside") ->
 
 
 def heartbeat_step(token: str, details: Any = None) -> bool:
-    """Note a sign of life of a step handed to the outside; True if it is asked to stop. ``StepClosed`` once it ended."""
+    """Note a sign of life of a step handed to the outside; True if it is asked to stop.
+
+    ``details`` are kept as ``current_step().last_heartbeat`` of a later attempt. ``StepClosed`` once it has ended.
+    """
     rt = runtime.current()
     step = _open(rt.store.step_of(token))
     now = rt.clock.now()
@@ -120,6 +125,38 @@ def heartbeat_step(token: str, details: Any = None) -> bool:
     return rt.store.heartbeat(step.id, step.token or "", text, now, min(looks, default=None)).cancel_requested
 
 
+acomplete_step = in_thread(complete_step)
+afail_step = in_thread(fail_step)
+aheartbeat_step = in_thread(heartbeat_step)
+
+
+def token_at(instance_id: UUID, position: str) -> str:
+    """The token of the open step at a position of the journal (of the newest run), for who has no token.
+
+    ``StepClosed`` if it has ended, ``BadValue`` if no step is there, or one that nobody may start yet.
+    """
+    store = runtime.current().store
+    row = store.find(instance_id)
+    if row is None:
+        raise InstanceNotFound(f"there is no workflow instance {instance_id}", instance_id=str(instance_id))
+    step = next((step for step in store.open_steps(row.id) if step.position == position), None)
+    if step is None:
+        ended = next((entry for entry in store.history(row.id) if entry["position"] == position), None)
+        if ended is None:
+            raise BadValue(f"instance {row.id} has nothing at position {position!r}", path="position")
+        raise StepClosed(
+            f"{ended['kind']} {ended['name']} at {position} of instance {row.id} is {ended['state']} already",
+            instance_id=str(row.id),
+        )
+    if step.kind not in (journal.STEP, journal.COMPENSATION) or step.state == transitions.HELD:
+        what = f"the {step.kind} {step.name}".strip()
+        raise BadValue(
+            f"at position {position} of instance {row.id} is {what}, {step.state}; expected a step that may run",
+            path="position",
+        )
+    return store.token_of(step.id)
+
+
 def _end_step(token: str, verdict: Callable[[OpenStep, datetime], StepChange]) -> None:
     rt = runtime.current()
     for _ in range(TRIES):
@@ -127,16 +164,22 @@ def _end_step(token: str, verdict: Callable[[OpenStep, datetime], StepChange]) -
         now = rt.clock.now()
         changed = rt.store.change_step(step, verdict(step, now))
         if changed.ok:
-            rt.store.on_commit(lambda: rt.transport.dispatch(changed.promoted, now))
-            rt.store.on_commit(lambda: rt.transport.advance(step.instance_id))
+            _hint_at(step.instance_id, changed.promoted, now)
             return
     raise StepClosed(f"step {step.name} at {step.position} of instance {step.instance_id} changes too fast; try again")
+
+
+def _hint_at(instance_id: UUID, promoted: Sequence[Dispatch], now: datetime) -> None:
+    rt = runtime.current()
+    rt.store.on_commit(lambda: rt.transport.dispatch(promoted, now))
+    rt.store.on_commit(lambda: rt.transport.advance(instance_id))
 
 
 def _open(step: OpenStep) -> OpenStep:
     if step.state in transitions.STEP_FINAL:
         raise StepClosed(
-            f"step {step.name} at {step.position} of instance {step.instance_id} is {step.state} already; the first end wins",
+            f"step {step.name} at {step.position} of instance {step.instance_id} is {step.state} already; "
+            "the first end wins",
             instance_id=str(step.instance_id),
         )
     return step

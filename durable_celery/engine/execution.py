@@ -101,7 +101,7 @@ def current_step(rt: Runtime, claimed: Claimed, terms: verdicts.Terms) -> contex
         idempotency_key=identity.idempotency_key(step.instance_id, step.position),
         attempt=step.attempt,
         instance_id=str(step.instance_id),
-        token=step.token or "",
+        token=rt.store.token_of(step.id),
         last_heartbeat=codec.decode(claimed.last_heartbeat) if claimed.last_heartbeat else None,
         beat=_beat(rt, step, terms),
     )
