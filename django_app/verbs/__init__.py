@@ -2,9 +2,10 @@
 
 Rules of this package:
 - A module's docstring begins with the help of its verb. ``arguments(parser)`` says what it takes, ``run(options,
-  console)`` does it and returns the exit code: 0 fine, 1 a finding. What was asked wrongly raises ``WrongUsage``: 2.
+  console)`` does it and returns the exit code: 0 fine, 1 a finding or a refusal. What was asked wrongly raises
+  ``WrongUsage``: 2, and then nothing was done.
 - A verb that reads has ``--json`` and then writes one JSON document on stdout, nothing else.
-- Nothing here knows Django's commands, so that another command line can offer the same verbs.
+- Nothing here knows Django's commands or Celery's: both command lines offer the same verbs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 from django_app.verbs.console import Console as Console
 from django_app.verbs.console import WrongUsage as WrongUsage
 
-NOT_VERBS = {"console", "target"}
+NOT_VERBS = {"acting", "console", "plain", "stepping", "target"}
 
 
 def names() -> list[str]:

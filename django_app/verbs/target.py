@@ -21,21 +21,22 @@ def target(options: Any) -> WorkflowInstance:
     """The run itself for its id, the newest of a chain, the open or else newest instance for a key."""
     if bool(options.id) == bool(options.key):
         raise WrongUsage("say which instance: its ID, or --key KEY (with --workflow NAME)")
-    found = _by_id(options.id) if options.id else _by_key(options.key, options.workflow)
-    if found is None:
-        what = f"id {options.id}" if options.id else f"key {options.key!r}"
-        raise WrongUsage(f"there is no instance with the {what}; durable list shows those there are")
-    return found
+    return by_id(options.id) if options.id else by_key(options.key, options.workflow)
 
 
-def _by_id(text: str) -> WorkflowInstance | None:
+def by_id(text: str) -> WorkflowInstance:
+    """The run with this id, else the newest of the chain."""
     instance_id = search.as_id(text)
     if instance_id is None:
         raise WrongUsage(f"{text!r} is not an id, expected a uuid such as 01972d3e-7c5b-7e43-9a5e-3f1f0c8e2b11")
-    return search.run_of(instance_id)
+    found = search.run_of(instance_id)
+    if found is None:
+        raise WrongUsage(f"there is no instance with the id {text}; durable list shows those there are")
+    return found
 
 
-def _by_key(key: str, workflow: str | None) -> WorkflowInstance | None:
+def by_key(key: str, workflow: str | None) -> WorkflowInstance:
+    """The open instance with this key, else the newest."""
     rows = WorkflowInstance.objects.all().for_key(key).order_by("-created_at")
     if workflow:
         rows = rows.filter(name=workflow)
@@ -43,4 +44,7 @@ def _by_key(key: str, workflow: str | None) -> WorkflowInstance | None:
     names = sorted({row.name for row in found})
     if len(names) > 1:
         raise WrongUsage(f"the key {key!r} is used by {', '.join(names)}; add --workflow NAME")
-    return next((row for row in found if row.open_key), found[0] if found else None)
+    if not found:
+        raise WrongUsage(f"there is no instance with the key {key!r}; durable list shows those there are")
+    chosen: WorkflowInstance = next((row for row in found if row.open_key), found[0])
+    return chosen
