@@ -42,7 +42,7 @@ class Report:
     results: int
     effects: int
     torn: list[str]
-    unfinished: int
+    unfinished: list[str]
 
     def lines(self) -> list[str]:
         from tests.project.testapp.case_atomic import ENTRIES
@@ -51,9 +51,10 @@ class Report:
         return [
             f"{self.kills.total()} kills:",
             *(f"  {count:5} {where}" for where, count in sorted(self.kills.items())),
-            f"{self.attempts} attempts of {self.results} steps, {self.deaths} died; {self.unfinished} runs unfinished",
+            f"{self.attempts} attempts of {self.results} steps, {self.deaths} died",
             f"{self.results} results, {self.effects} effects, {ENTRIES} to each: {verdict}",
             *(f"  torn: {what}" for what in self.torn),
+            *(f"  unfinished: {what}" for what in self.unfinished),
         ]
 
 
@@ -98,11 +99,26 @@ def _strike(worker: Worker, dice: random.Random, struck: Counter[str], folder: P
         struck["the worker, at a random moment"] += 1
         log = folder / f"worker-{struck.total()}.log"
         return start_worker(log, env=env).wait_until_ready()
-    children = worker.children()
-    if children:
-        worker.kill_child(dice.choice(children))
-        struck["a pool process, at a random moment"] += 1
+    victim = _at_work(worker)
+    time.sleep(dice.uniform(0, 2 * SLEEP))
+    if victim is not None:
+        worker.kill_child(victim)
+        struck["a pool process, soon after a claim"] += 1
     return worker
+
+
+def _at_work(worker: Worker) -> int | None:
+    """A pool process that has claimed a step a moment ago."""
+    from django_app.models import StepResult
+
+    deadline = time.monotonic() + 3
+    while time.monotonic() < deadline:
+        claimed = set(StepResult.objects.filter(state="RUNNING").values_list("pid", flat=True))
+        working = [pid for pid in worker.children() if pid in claimed]
+        if working:
+            return working[0]
+        time.sleep(0.005)
+    return None
 
 
 def _count(marks: Path) -> Counter[str]:
@@ -122,6 +138,7 @@ def _report(run: str, kills: Counter[str]) -> Report:
     from django.db.models import Sum
 
     from django_app.models import StepResult, WorkflowInstance
+    from durable_celery import get_handle
     from durable_celery.core.identity import idempotency_key
     from tests.project.testapp.case_atomic import ENTRIES, transfer, transfers
     from tests.project.testapp.models import Effect
@@ -135,7 +152,10 @@ def _report(run: str, kills: Counter[str]) -> Report:
             torn.append(f"{instance_id} {position} is {state} with {found} effects")
     torn += [f"{count} effects of no step, key {key}" for key, count in effects.items()]
     sums = steps.aggregate(attempts=Sum("attempt"), deaths=Sum("deaths"))
-    unfinished = WorkflowInstance.objects.filter(name=transfers.name).exclude(state="COMPLETED").count()
+    unfinished = [
+        f"{row.pk} is {row.state}: {get_handle(row.pk).waiting_for}"
+        for row in WorkflowInstance.objects.filter(name=transfers.name).exclude(state="COMPLETED")
+    ]
     return Report(
         kills=kills,
         attempts=sums["attempts"] or 0,

@@ -153,7 +153,7 @@ def _shown(ended: attempts.Ended) -> Any:
 def _own_error(error: BaseException | None) -> Exception:
     """The error a person looks for: what the body raised, not what it was wrapped in for us."""
     if isinstance(error, NonRetryable) and isinstance(error.why, Exception):
-        return error.why
+        return error.why if error.why.__traceback__ is not None else error.why.with_traceback(error.__traceback__)
     return error if isinstance(error, Exception) else DurableError(f"the step failed: {error!r}")
 
 

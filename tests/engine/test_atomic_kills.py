@@ -21,7 +21,7 @@ def test_an_atomic_step_under_random_kills_has_as_many_effects_as_results(tmp_pa
     print("\n".join(report.lines()))
     assert report.kills.total() >= 10
     assert report.deaths > 0
-    assert (report.torn, report.unfinished) == ([], 0)
+    assert (report.torn, report.unfinished) == ([], [])
     assert report.effects == ENTRIES * report.results > 0
 
 
