@@ -84,7 +84,6 @@ def unsteadily(ends: list[str]) -> Workflow[object]:
 )
 def test_o05_deaths_and_failed_attempts_have_each_a_count_and_a_cap(pump, ends, state, counts, result):
     starts.clear()
-    pump.kill_at("in the body")  # the body itself dies
     handle = unsteadily.start(ends)
     pump.finish()
     [row] = StepResult.objects.filter(instance_id=handle.id)
