@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -54,7 +55,7 @@ class Row:
 
     def at(self, share: float) -> float:
         ordered = sorted(self.seconds)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+        return ordered[math.ceil(share * len(ordered)) - 1]
 
     @property
     def holds(self) -> bool:
