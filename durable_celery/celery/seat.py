@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from uuid import UUID
 
 from billiard import current_process
+from celery import signals
 
 from durable_celery import runtime
 from durable_celery.celery.board import Board, Slot
@@ -45,7 +46,8 @@ class Seat:
     def lag(self) -> float:
         """Seconds by which this worker is behind, asked once a renewal.
 
-        What is not claimed within that time is not lost but waiting its turn; sending it again would only add to the pile.
+        What is not claimed within that time is not lost but waiting its turn; sending it again would only add to the
+        pile.
         """
         waited, at = self.board.last_wait
         since, self._told_at = self._told_at, time.monotonic()
@@ -126,4 +128,5 @@ def is_pool_child() -> bool:
 def _spawned() -> Seat:
     seat = Seat(node=f"{current_process().name}", pool="prefork")
     seat.lease.open()
+    signals.worker_process_shutdown.connect(lambda **_: seat.lease.close(), weak=False)
     return seat

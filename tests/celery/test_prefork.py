@@ -6,7 +6,9 @@ import time
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
+from django_app.models import WorkerLease
 from tests.celery.prefork_steps import lingering, one, several
 from tests.processes import eventually, runs, signal_to
 
@@ -101,8 +103,6 @@ def test_children_that_are_recycled_after_every_task_lose_nothing(start_worker, 
 
 
 def test_a_warm_shutdown_lets_the_step_end_and_leaves_no_lease(start_worker, path):
-    from django_app.models import WorkerLease
-
     worker = start_worker(concurrency=1, env=settings())
     handle = lingering.start(path, 1.5)
     eventually(lambda: executions(path), "the step's start")
@@ -114,8 +114,6 @@ def test_a_warm_shutdown_lets_the_step_end_and_leaves_no_lease(start_worker, pat
 
 
 def test_a_cold_shutdown_gives_its_steps_back_at_once(start_worker, path):
-    from django_app.models import WorkerLease
-
     worker = start_worker(concurrency=1, env=settings({"LEASE": 60}))
     handle = lingering.start(path, 60)
     eventually(lambda: executions(path), "the step's start")
@@ -127,10 +125,6 @@ def test_a_cold_shutdown_gives_its_steps_back_at_once(start_worker, path):
 
 
 def test_a_worker_declared_dead_goes_on_under_a_new_lease(start_worker, path):
-    from django.utils import timezone
-
-    from django_app.models import WorkerLease
-
     worker = start_worker(concurrency=1, env=settings({"LEASE": 1.5}))
     first = WorkerLease.objects.get(dead_at=None)
     WorkerLease.objects.filter(pk=first.pk).update(dead_at=timezone.now())
@@ -151,3 +145,25 @@ def _ticked_by_beat():
     from django_celery_beat.models import PeriodicTask
 
     return PeriodicTask.objects.filter(task="durable_celery.tick", enabled=True).exists()
+
+
+@pytest.mark.parametrize("pool", ["solo", "threads"])
+def test_other_pools_run_steps_and_leave_no_lease(start_worker, path, pool):
+    worker = start_worker(pool=pool, concurrency=2, env=settings())
+    assert len(several.start(path, 3).result(timeout=30)) == 3
+    assert worker.stop() == 0
+    assert WorkerLease.objects.count() == 0
+
+
+@pytest.mark.kill
+@pytest.mark.nightly
+def test_spawned_children_hold_leases_of_their_own(start_worker, path):
+    worker = start_worker(concurrency=2, env=settings(worker_pool_start_method="spawn"))
+    handle = lingering.start(path, 60)
+    eventually(lambda: executions(path), "the step's first execution")
+    pid = executions(path)[0][1]
+    assert WorkerLease.objects.filter(pid=pid, dead_at=None).exists()
+    worker.kill_child(pid)
+    assert handle.result(timeout=60) == "done"
+    assert worker.stop() == 0
+    assert WorkerLease.objects.filter(dead_at=None).count() == 0
