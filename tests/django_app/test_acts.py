@@ -15,10 +15,10 @@ from django.test import Client
 from django.urls import reverse
 
 from django_app.models import Message, WorkflowInstance
-from durable_celery import Signal, Workflow, WorkflowFailed, get_handle, steering
+from durable_celery import Signal, Workflow, WorkflowFailed, get_handle, steering, workflow
 from durable_celery.core import transitions as t
 from durable_celery.engine import turns
-from tests.pump import Pump, release
+from tests.pump import Pump
 
 pytestmark = pytest.mark.engine
 
@@ -56,9 +56,9 @@ def blocks() -> Workflow[None]:
     yield
 
 
-waiting = release("tests.acts.waiting", waits_forever, key=lambda: f"order-{uuid4()}")
-failing = release("tests.acts.failing", fails)
-blocking = release("tests.acts.blocking", blocks)
+waiting = workflow(name="tests.acts.waiting", key=lambda: f"order-{uuid4()}")(waits_forever)
+failing = workflow(name="tests.acts.failing")(fails)
+blocking = workflow(name="tests.acts.blocking")(blocks)
 
 
 def made(act: str = "cancel", **options: Any) -> WorkflowInstance:

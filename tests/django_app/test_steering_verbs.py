@@ -26,11 +26,12 @@ from durable_celery import (
     WorkflowFailed,
     get_handle,
     step,
+    workflow,
 )
 from durable_celery.core import transitions as t
 from durable_celery.engine import turns
 from tests.django_app.test_command import durable
-from tests.pump import Pump, release
+from tests.pump import Pump
 
 ROOT = Path(tests.__file__).parents[1]
 
@@ -63,8 +64,8 @@ def fails() -> Workflow[None]:
     yield
 
 
-selling = release("tests.verbs.selling", body)
-failing = release("tests.verbs.failing", fails)
+selling = workflow(name="tests.verbs.selling")(body)
+failing = workflow(name="tests.verbs.failing")(fails)
 FIRST = '[{"number": 1, "total": "1.50"}]'
 
 

@@ -13,10 +13,9 @@ from django.urls import path
 
 from django_app.admin.subjects import SHOWN, WorkflowInstancesInline
 from django_app.models import WorkflowInstance
-from durable_celery import Workflow
+from durable_celery import Workflow, workflow
 from tests.django_app.rows import new_step
 from tests.project.testapp.models import Effect
-from tests.pump import release
 
 
 def about_nothing() -> Workflow[None]:
@@ -24,7 +23,7 @@ def about_nothing() -> Workflow[None]:
     yield
 
 
-about = release("tests.subjects.about", about_nothing)
+about = workflow(name="tests.subjects.about")(about_nothing)
 site = admin.AdminSite("other")
 bare = admin.AdminSite("bare")
 

@@ -29,10 +29,11 @@ from durable_celery import (
     gather,
     get_handle,
     step,
+    workflow,
 )
 from durable_celery.core import transitions as t
 from durable_celery.errors import BadValue
-from tests.pump import Pump, release
+from tests.pump import Pump
 
 pytestmark = pytest.mark.engine
 
@@ -69,9 +70,9 @@ def is_moody() -> Workflow[str]:
     return (yield from moody())
 
 
-waiting = release("tests.handle_acts.waiting", waits)
-outside = release("tests.handle_acts.outside", hands_over)
-whim = release("tests.handle_acts.whim", is_moody)
+waiting = workflow(name="tests.handle_acts.waiting")(waits)
+outside = workflow(name="tests.handle_acts.outside")(hands_over)
+whim = workflow(name="tests.handle_acts.whim")(is_moody)
 
 
 def started(pump: Pump, definition: Any = waiting) -> WorkflowHandle[Any]:
