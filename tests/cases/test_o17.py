@@ -43,7 +43,8 @@ def _clean() -> None:
 
 
 def one_step_row(handle: Any) -> StepResult:
-    return StepResult.objects.get(instance_id=handle.id)
+    row: StepResult = StepResult.objects.get(instance_id=handle.id)
+    return row
 
 
 def assert_ran_once_at_its_first_attempt(handle: Any) -> None:

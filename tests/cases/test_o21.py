@@ -154,6 +154,17 @@ def test_o21_a_cleanup_step_runs_once_at_the_real_end_and_never_when_a_turn_ends
     assert "GeneratorExit" not in capfd.readouterr().err
 
 
+def test_o21_a_cancel_is_an_end_too_and_its_cleanup_runs_once(pump: Pump, unraised: list[Any]) -> None:
+    handle = cleaning.start(False)
+    pump.drain()
+    assert handle.cancel("enough") == "requested"
+    pump.finish()
+    gc.collect()
+    assert handle.status == "CANCELLED"
+    assert ran == ["a", "cleanup"]
+    assert unraised == []
+
+
 def test_o21_the_error_that_ended_the_body_comes_through_its_cleanup(pump: Pump) -> None:
     handle = cleaning.start(True)
     pump.finish()
