@@ -81,9 +81,10 @@ def run_workflow(task: Any, *args: Any, **kwargs: Any) -> str:
         if isinstance(slot, dict):
             return ", ".join(str(pk) for pk in _start_by_schedule(task.name, args, kwargs, slot))
         return str(start_by_message(task.name, args, kwargs, task.request.id))
-    except (DurableError, TypeError, ValueError, LookupError):
-        raise
     except Exception as error:
+        wrong = isinstance(error, (DurableError, TypeError, ValueError, LookupError))
+        if wrong and not isinstance(error, NotConfigured):  # a migration that is missing will come
+            raise
         wait = RETRIES[min(task.request.retries, len(RETRIES) - 1)]
         raise task.retry(exc=error, countdown=wait, max_retries=None) from error
 
