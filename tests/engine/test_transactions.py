@@ -1,4 +1,4 @@
-"""Signals in the transaction of whoever sends them; of starts, `tests/cases/test_o39.py` tells the same."""
+"""Signals, cancels and pauses in the transaction of their sender; `tests/cases/test_o39.py` tells it of starts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from django.test import Client
 from django.urls import path
 
 from django_app.models import Message, WorkflowInstance
-from durable_celery import InstanceClosed, InstanceNotFound, Signal, Workflow, WorkflowHandle, workflow
+from durable_celery import (
+    InstanceClosed,
+    InstanceNotFound,
+    Signal,
+    Workflow,
+    WorkflowCancelled,
+    WorkflowHandle,
+    workflow,
+)
 from tests.pump import Pump
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -146,6 +154,41 @@ def test_our_hint_that_fails_harms_no_neighbour(pump: Pump, waiting: Any) -> Non
 
 def _raise() -> None:
     raise Unhappy
+
+
+def test_a_cancel_takes_hold_with_the_commit_and_is_taken_back_with_a_rollback(pump: Pump, waiting: Any) -> None:
+    with pytest.raises(Unhappy), transaction.atomic():  # noqa: PT012
+        assert waiting.cancel("changed my mind") == "requested"
+        raise Unhappy
+    pump.finish()
+    assert (waiting.status, pump.sent) == ("WAITING", [])
+    with transaction.atomic():
+        with pytest.raises(Unhappy), transaction.atomic():  # noqa: PT012
+            waiting.cancel("in a savepoint")
+            raise Unhappy
+        assert pump.sent == []
+        waiting.cancel("for good")
+        assert pump.sent == []
+    assert len(pump.sent) == 1
+    pump.finish()
+    assert waiting.status == "CANCELLED"
+    with pytest.raises(WorkflowCancelled, match="for good"):
+        waiting.result(timeout=0)
+
+
+def test_terminate_pause_and_resume_are_rolled_back_too(pump: Pump, waiting: Any) -> None:
+    for act in (waiting.terminate, waiting.pause):
+        with pytest.raises(Unhappy), transaction.atomic():  # noqa: PT012
+            act("a mistake")
+            raise Unhappy
+        assert waiting.status == "WAITING"
+    waiting.pause("stocktaking")
+    with pytest.raises(Unhappy), transaction.atomic():  # noqa: PT012
+        waiting.resume()
+        raise Unhappy
+    assert waiting.status == "PAUSED"
+    waiting.resume()
+    assert collected(pump, waiting) == []
 
 
 # -- ATOMIC_REQUESTS -------------------------------------------------------------------------------------------------
