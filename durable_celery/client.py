@@ -18,7 +18,6 @@ from durable_celery.registry import registry
 from durable_celery.twins import in_thread
 from durable_celery.workflows import StartOptions, WorkflowDefinition
 
-
 SLOTS_BEHIND = 3  # slots of an interval that Beat, a little late or just started again, may have missed
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timezone
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from durable_celery.core.commands import Command, GatherCommand, GatherRules, ShieldCommand, TimerCommand
 from durable_celery.core.retry import Duration
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 @overload
-def gather(*, limit: int | None = None, tolerate: Literal[0] = 0, **named: Command[T]) -> Command[dict[str, T]]: ...
+def gather(*, limit: int | None = None, **named: Command[T]) -> Command[dict[str, T]]: ...
 @overload
 def gather(a: Command[A], /, *, limit: int | None = None) -> Command[tuple[A]]: ...
 @overload

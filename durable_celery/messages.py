@@ -55,7 +55,8 @@ class Signal(Generic[T]):
         """Wait for the next message of this name; its payload is the value. Messages sent before count, oldest first.
 
         ``timeout`` (timedelta or seconds) runs from the turn that first yields it; at it the value is ``default``, or
-        ``SignalTimeout`` is raised. ``timeout=0`` takes only what is there. ``warn_after``: waiting longer counts as stuck.
+        ``SignalTimeout`` is raised. ``timeout=0`` takes only what is there. ``warn_after``: waiting longer counts as
+        stuck.
         """
         seconds = None if timeout is None else seconds_of(timeout, f"timeout of signal {self.name!r}", minimum=0)
         if default is not _RAISE and timeout is None:
@@ -80,7 +81,8 @@ class Signal(Generic[T]):
         """``BadValue`` if the payload is not of the signal's type."""
         if isinstance(self.type, type) and not isinstance(payload, self.type):
             raise BadValue(
-                f"signal {self.name!r} carries a {self.type.__name__}, got {type(payload).__name__} {codec.preview(payload)}",
+                f"signal {self.name!r} carries a {self.type.__name__}, got {type(payload).__name__} "
+                f"{codec.preview(payload)}",
                 path="payload",
             )
 
@@ -104,7 +106,8 @@ def instant(when: Any, what: str) -> datetime:
         raise BadValue(f"{what} needs an aware datetime, got {type(when).__name__} {when!r}", path=what)
     if when.tzinfo is None or when.utcoffset() is None:
         raise BadValue(
-            f"{what} needs an aware datetime, got the naive {when!r}: say which zone, e.g. when.replace(tzinfo=timezone.utc)",
+            f"{what} needs an aware datetime, got the naive {when!r}: say which zone, "
+            "e.g. when.replace(tzinfo=timezone.utc)",
             path=what,
         )
     return when

@@ -165,12 +165,11 @@ class TurnCommit:
     """All that one turn changes; applied in one transaction or not at all.
 
     ``revision`` is the one that was loaded. ``taken_entries`` and ``taken_messages`` map row ids to their order in this
-    turn. ``withdrawn`` are entry ids no longer wanted: unclaimed ones become CANCELLED, claimed ones ABANDONED; both are marked
-    ``abandoned``, so that no outcome of theirs is ever news.
-    ``closes`` (a final state, or the body's end) re-reads messages under the mailbox lock.
-    ``last_message`` is the highest message id this turn saw. ``left_messages`` are ids it saw and did not take in: with
-    them the re-read is exact (ids become visible out of order); None judges by ``last_message`` alone.
-    ``attributes`` replaces all of them (None and empty: unchanged).
+    turn. ``withdrawn`` are entry ids no longer wanted: unclaimed ones become CANCELLED, claimed ones ABANDONED; both
+    are marked ``abandoned``, so that no outcome of theirs is ever news. ``closes`` (a final state, or the body's end)
+    re-reads messages under the mailbox lock. ``last_message`` is the highest message id this turn saw.
+    ``left_messages`` are ids it saw and did not take in: with them the re-read is exact (ids become visible out of
+    order); None judges by ``last_message`` alone. ``attributes`` replaces all of them (None and empty: unchanged).
     """
 
     instance_id: UUID
@@ -300,7 +299,10 @@ class StepChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """A failed, lost or superseded attempt, kept for people. ``outcome`` is "failed", "timed out", "lost", "superseded"."""
+    """A failed, lost or superseded attempt, kept for people.
+
+    ``outcome`` is "failed", "timed out", "lost", "superseded".
+    """
 
     attempt: int
     outcome: str
@@ -342,7 +344,8 @@ class TaskCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskEnd:
-    """How an attempt of an existing task ended. ``state`` is one of Celery's: SUCCESS, FAILURE, RETRY, IGNORED, REJECTED.
+    """How an attempt of an existing task ended. ``state`` is one of Celery's: SUCCESS, FAILURE, RETRY, IGNORED,
+    REJECTED.
 
     RETRY has ``delay``, and ``args``, ``queue`` where they change; REJECTED means that it goes back and is to run again
     after ``delay``. ``traced`` is what Celery's own tracer would return.
@@ -396,7 +399,8 @@ class Store(Protocol):
 
     # instances
     def create(self, instances: Sequence[NewInstance]) -> Sequence[Created]:
-        """Insert instances with mailbox, key and first messages IN THE CALLER'S TRANSACTION, racing for keys under a row lock."""
+        """Insert instances with mailbox, key and first messages IN THE CALLER'S TRANSACTION, racing for keys under a
+        row lock."""
 
     def start_slots(
         self,
@@ -410,7 +414,10 @@ class Store(Protocol):
         """Start an instance for this slot of a schedule and for slots missed just before; none if somebody has it."""
 
     def on_commit(self, call: Any) -> None:
-        """Run ``call`` after the caller's transaction commits (at once if there is none), on the engine's alias; robust."""
+        """Run ``call`` after the caller's transaction commits (at once if there is none), on the engine's alias.
+
+        Robust.
+        """
 
     def in_transaction(self) -> bool:
         """Whether the caller holds an open transaction on the engine's alias."""
@@ -422,13 +429,19 @@ class Store(Protocol):
         """The open instance with this key, else the newest closed one."""
 
     def load(self, instance_id: UUID, *, args: bool = False) -> Loaded | None:
-        """The instance and its journal; the number of queries does not grow with history. ``args``: those of entries too."""
+        """The instance and its journal.
+
+        The number of queries does not grow with history. ``args``: those of entries too.
+        """
 
     def has_news(self, instance_id: UUID, join: str = "") -> bool:
         """In a fresh snapshot: is there an outcome or message not taken in, and no open member of ``join`` left?"""
 
     def commit_turn(self, commit: TurnCommit) -> Committed | None:
-        """Apply a turn by compare-and-swap on ``revision``; None if the revision moved or a message came before closing."""
+        """Apply a turn by compare-and-swap on ``revision``.
+
+        None if the revision moved or a message came before closing.
+        """
 
     def note_waiting(self, instance_id: UUID, waiting_for: str) -> None:
         """Write ``waiting_for`` of an open instance and nothing else (revision untouched)."""
@@ -466,7 +479,8 @@ class Store(Protocol):
 
     # messages
     def send(self, instance_id: UUID, message: NewMessage, now: datetime) -> bool:
-        """Store a message IN THE CALLER'S TRANSACTION under the shared mailbox lock; InstanceClosed or InstanceNotFound.
+        """Store a message IN THE CALLER'S TRANSACTION under the shared mailbox lock; InstanceClosed or
+        InstanceNotFound.
 
         A message with a ``dedupe`` seen before changes nothing. True if a hint to advance is due.
         """
@@ -485,16 +499,19 @@ class Store(Protocol):
     ) -> Claimed | None:
         """Claim a step (SCHEDULED, or RETRYING and due) of an open, unpaused, unblocked instance by one guarded UPDATE.
 
-        Sets state RUNNING, attempt + 1, ``started_at`` = now, token, lease, pid, ``close_at``, ``look_at``. None if there
-        was nothing to claim: no attempt is counted then. The lease must be alive (None: no lease; in-process tests).
-        One UPDATE, then one SELECT (row, its instance's name, args and context).
+        Sets state RUNNING, attempt + 1, ``started_at`` = now, token, lease, pid, ``close_at``, ``look_at``. None if
+        there was nothing to claim: no attempt is counted then. The lease must be alive (None: no lease; in-process
+        tests). One UPDATE, then one SELECT (row, its instance's name, args and context).
         """
 
     def arm(self, step_id: int, token: str, *, close_at: datetime | None, look_at: datetime | None) -> bool:
         """Set the deadlines of a running attempt anew, if ``token`` is still current."""
 
     def change_step(self, step: OpenStep, change: StepChange, *, record: AttemptRecord | None = None) -> Changed:
-        """Write ``change`` where id, token, attempt and state are still those of ``step``; promote held members if it ended."""
+        """Write ``change`` where id, token, attempt and state are still those of ``step``.
+
+        Promote held members if it ended.
+        """
 
     def token_of(self, step_id: int) -> str:
         """What the outside names a step by: signed, the same for every attempt."""
@@ -545,14 +562,16 @@ class Store(Protocol):
         """Remove a lease whose process ends in good order."""
 
     def claims(self, *, lease_id: UUID | None = None, pid: int | None = None, limit: int = 1000) -> Sequence[OpenStep]:
-        """RUNNING (and ABANDONED) steps of one lease (and child), or of dead and vanished leases when ``lease_id`` is None."""
+        """RUNNING (and ABANDONED) steps of one lease (and child), or of dead and vanished leases when ``lease_id`` is
+        None."""
 
     # the clock
     def take_tick(self, now: datetime, interval: timedelta, by: str) -> datetime | None:
         """Win this interval's tick by compare-and-swap; None if lost, else since when ticks have run without a gap."""
 
     def due_steps(self, now: datetime, limit: int) -> Sequence[OpenStep]:
-        """Rows whose ``look_at`` has come, oldest first, of any kind, of instances that are neither paused nor blocked."""
+        """Rows whose ``look_at`` has come, oldest first, of any kind, of instances that are neither paused nor
+        blocked."""
 
     def postpone_step(self, step: OpenStep, look_at: datetime | None, *, resends: int | None = None) -> bool:
         """Move ``look_at`` if nobody else has: the sweep that wins acts, any other does nothing."""
@@ -595,9 +614,7 @@ class Transport(Protocol):
 class Client(Protocol):
     """What definitions ask of the floor above them: starting instances and sending to them."""
 
-    def start(
-        self, definition: Any, calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]], options: Any, /
-    ) -> Any:
+    def start(self, definition: Any, calls: Sequence[tuple[tuple[Any, ...], dict[str, Any]]], options: Any, /) -> Any:
         """Start one instance a call; a list of handles in order."""
 
     def get(self, name: str, key: str) -> Any:

@@ -9,14 +9,19 @@ from typing import TYPE_CHECKING, Any
 from durable_celery.errors import UsageError, WorkflowNotFound
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from durable_celery.steps import Step
     from durable_celery.workflows import WorkflowDefinition
 
-    Definition = Step[Any, Any] | WorkflowDefinition[Any, Any]
+    Definition: TypeAlias = Step[Any, Any] | WorkflowDefinition[Any, Any]
 
 
 class Registry:
-    """Definitions by name. Registering the same place in the code again (a reload) replaces; another place is refused."""
+    """Definitions by name.
+
+    Registering the same place in the code again (a reload) replaces; another place is refused.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()

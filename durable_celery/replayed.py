@@ -54,7 +54,8 @@ def random() -> dice.Random:
 def side_effect(function: Callable[[], T]) -> T:
     """Call ``function`` once and record its value; replay gives the recorded one.
 
-    It may execute again after a crash before the turn committed, so it must have no external effect; those belong in steps.
+    It may execute again after a crash before the turn committed, so it must have no external effect; those belong in
+    steps.
     """
     run = scope.required("side_effect()", "just call the function")
     key = f"side:{run.ordinal()}"
@@ -79,7 +80,9 @@ def current_workflow() -> WorkflowInfo:
     info: WorkflowInfo = run.info
     return WorkflowInfo(
         id=info.id, run_id=info.run_id, key=info.key, name=info.name, version=info.version, started_at=info.started_at,
-        parent_id=info.parent_id, is_replaying=run.replaying, history_length=len(run.journal.entries) + len(run.openings), cancel_requested=run.cancelling.message is not None,
+        parent_id=info.parent_id, is_replaying=run.replaying,
+        history_length=len(run.journal.entries) + len(run.openings),
+        cancel_requested=run.cancelling.message is not None,
     )  # fmt: skip
 
 

@@ -82,8 +82,9 @@ def current() -> Runtime:
     """The parts of this process; ``NotConfigured`` says how to install them."""
     if _runtime is None:
         raise NotConfigured(
-            "durable_celery is not set up in this process: add 'durable_celery' to INSTALLED_APPS, run 'manage.py migrate', "
-            "and make sure django.setup() has run (a Celery worker does it when DJANGO_SETTINGS_MODULE is set)"
+            "durable_celery is not set up in this process: add 'durable_celery' to INSTALLED_APPS, run 'manage.py "
+            "migrate', and make sure django.setup() has run (a Celery worker does it where DJANGO_SETTINGS_MODULE is "
+            "set)"
         )
     return _runtime
 

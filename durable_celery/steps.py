@@ -184,7 +184,8 @@ def step(
     rate_limit: str | None = None,
 ) -> _StepDecorator: ...
 def step(body: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
-    """Make a function a step. Options as in the table of the documentation; a bad one is a ``BadValue`` here, at import.
+    """Make a function a step. Options as in the table of the documentation; a bad one is a ``BadValue`` here, at
+    import.
 
     ``retry``: a RetryPolicy, an int >= 1 (maximum attempts) or None (one attempt); by default the project's policy.
     ``start_to_close_timeout`` (one attempt; default ``STEP_TIMEOUT``), ``schedule_to_start_timeout`` (in the queue),
@@ -217,8 +218,8 @@ class _StepDecorator:
 def _make(body: Any, name: str | None, options: StepOptions) -> Step[Any, Any]:
     if hasattr(body, "apply_async") or isinstance(body, Step):
         raise UsageError(
-            f"@step over {getattr(body, 'name', body)!r}, which is a task already: put @step on the plain function instead "
-            "(a step is a Celery task of its own name); an existing task can be yielded as task.s(...)"
+            f"@step over {getattr(body, 'name', body)!r}, which is a task already: put @step on the plain function "
+            "instead (a step is a Celery task of its own name); an existing task can be yielded as task.s(...)"
         )
     if not inspect.isroutine(body):
         raise UsageError(f"@step needs a function, got {body!r}")

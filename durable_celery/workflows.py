@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, update_wrapper
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 
 from durable_celery import calls, runtime
 from durable_celery.core import identity, labels, scope
@@ -77,7 +77,8 @@ class WorkflowDefinition(Starts[P, R]):
         short = self.name.rpartition(".")[2]
         if scope.active() is None:
             raise NotInWorkflow(
-                f"workflow {self.name} is started, not called: {short}.start(...) starts an instance and returns its handle"
+                f"workflow {self.name} is started, not called: {short}.start(...) starts an instance and returns its "
+                "handle"
             )
         raise UsageError(
             f"workflow {self.name} as a child of another is not there yet; start it from a step: {short}.start(...)"
@@ -155,7 +156,10 @@ class WorkflowDefinition(Starts[P, R]):
     def apply_async(
         self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
     ) -> WorkflowHandle[R]:
-        """The same as ``start``, in Celery's form; ``countdown``, ``eta``, ``task_id``, ``queue`` and ``priority`` are known."""
+        """The same as ``start``, in Celery's form.
+
+        ``countdown``, ``eta``, ``task_id``, ``queue`` and ``priority`` are known.
+        """
         return Starter(self, StartOptions()).apply_async(args, kwargs, **options)
 
     def start_many(self, calls: Iterable[Sequence[Any]]) -> list[WorkflowHandle[R]]:
@@ -204,7 +208,7 @@ class Starter(Starts[P, R]):
 
     def start_many(self, calls: Iterable[Sequence[Any]]) -> list[WorkflowHandle[R]]:
         """Start one instance for each tuple of arguments."""
-        made = []
+        made: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         for args in calls:
             if isinstance(args, (str, bytes)) or not isinstance(args, (list, tuple)):
                 raise BadValue(

@@ -15,9 +15,9 @@ class StepResult(models.Model):
     """A command of a run at its position: a step, a timer, a wait for a signal, a gather, a compensation.
 
     ``token`` is the fence of the current attempt. ``taken_*`` say when a turn took the outcome in. ``abandoned`` rows
-    are wanted no longer: what becomes of them is kept and shown, never delivered. ``ended_turn`` is the turn that ended or
-    gave up the row itself (timers, signal waits, gathers, withdrawn steps). ``shielded`` rows outlive a cancel. ``join`` and ``group`` are NULL where
-    there is none, so that partial indexes hold members only.
+    are wanted no longer: what becomes of them is kept and shown, never delivered. ``ended_turn`` is the turn that
+    ended or gave up the row itself (timers, signal waits, gathers, withdrawn steps). ``shielded`` rows outlive a
+    cancel. ``join`` and ``group`` are NULL where there is none, so that partial indexes hold members only.
     """
 
     instance = models.ForeignKey(WorkflowInstance, on_delete=models.CASCADE, related_name="steps", db_index=False)

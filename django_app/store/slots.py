@@ -25,7 +25,7 @@ class Slots(Starting):
         behind: int,
         make: Callable[[datetime], NewInstance],
     ) -> Sequence[Created]:
-        """Start an instance for ``slot_at`` and for up to ``behind`` slots missed just before it, unless somebody has."""
+        """Start an instance for ``slot_at`` and for up to ``behind`` slots missed just before, unless somebody has."""
         with self.atomic():
             return self.create([make(at) for at in self._take_slots(schedule, slot_at, every, behind)])
 

@@ -33,7 +33,8 @@ class Steering(Messages, Closing):
 
     @retried
     def request_end(self, instance_id: UUID, message: NewMessage, now: datetime) -> str:
-        """Ask the body to end (``message.kind`` "cancel" or "deadline"): "requested", or the final state it came too late for.
+        """Ask the body to end (``message.kind`` "cancel" or "deadline"): "requested", or the final state it came too
+        late for.
 
         A second request changes nothing, but for a BLOCKED run, which is then ended without its body. Unpauses.
         """
@@ -87,6 +88,8 @@ class Steering(Messages, Closing):
 
     def _end_of(self, instance_id: UUID) -> str:
         """The final state, or the one a COMPENSATING run is bound for."""
+        state: str
+        closing_as: str
         state, closing_as = (
             self.rows(WorkflowInstance).filter(pk=self._run_of(instance_id)).values_list("state", "closing_as").get()
         )
@@ -113,7 +116,8 @@ class Steering(Messages, Closing):
                 open_key=run["key_hash"], look_at=now, waiting_for="", blocked_by="", cancel_requested_at=None,
             )  # fmt: skip
             if not reopened:
-                raise NotRetryable(f"instance {instance_id} changed while it was retried; look again", instance_id=str(run_id))
+                text = f"instance {instance_id} changed while it was retried; look again"
+                raise NotRetryable(text, instance_id=str(run_id))
             self.rows(Mailbox).filter(pk=run_id).update(closed_at=None)
             self._take_back(run_id, run["turn"], now)
 
@@ -125,7 +129,8 @@ class Steering(Messages, Closing):
         ids = {"instance_id": str(run_id)}
         if run["state"] != t.FAILED:
             raise NotRetryable(
-                f"instance {run_id} is {run['state']}; retry() reopens a BLOCKED or FAILED one: start a new one instead", **ids
+                f"instance {run_id} is {run['state']}; retry() reopens a BLOCKED or FAILED one: start a new one",
+                **ids,
             )
         steps = self.rows(StepResult).filter(instance_id=run_id)
         if steps.filter(kind=journal.COMPENSATION).exists():
@@ -136,34 +141,39 @@ class Steering(Messages, Closing):
         if failed.exists() and not failed.filter(taken_turn=run["turn"]).exists():
             last = failed.order_by("-taken_turn").values_list("position", flat=True).first()
             raise NotRetryable(
-                f"instance {run_id} went on after the failure at {last}: later steps have run; start a new one instead", **ids
+                f"instance {run_id} went on after the failure at {last}: later steps have run; start a new one instead",
+                **ids,
             )
 
     def _take_key(self, run_id: UUID, key_hash: str) -> None:
         mine = self.rows(WorkflowKey).filter(hash=key_hash, open_id__isnull=True)
         if not mine.update(open_id=run_id):
             raise NotRetryable(
-                f"the key of instance {run_id} is taken by an open instance now; end that one first", instance_id=str(run_id)
+                f"the key of instance {run_id} is taken by an open instance now; end that one first",
+                instance_id=str(run_id),
             )
 
     def _take_back(self, run_id: UUID, turn: int, now: datetime) -> None:
         """What the turn took in is new again, what it ended or gave up is open again, what failed starts afresh."""
         steps = self.rows(StepResult).filter(instance_id=run_id)
         anew: dict[str, Any] = {
-            "state": t.SCHEDULED, "failures": 0, "deaths": 0, "expiries": 0, "resends": 0, "failure": None, "result": None,
-            "token": None, "due_at": None, "finished_at": None, "scheduled_at": now, "look_at": now, "abandoned": False,
-            "ended_turn": None, "taken_turn": None, "taken_at": None, "start_by_at": None, "end_by_at": None,
+            "state": t.SCHEDULED, "failures": 0, "deaths": 0, "expiries": 0, "resends": 0, "failure": None,
+            "result": None, "token": None, "due_at": None, "finished_at": None, "scheduled_at": now, "look_at": now,
+            "abandoned": False, "ended_turn": None, "taken_turn": None, "taken_at": None, "start_by_at": None,
+            "end_by_at": None,
         }  # fmt: skip
-        waits = (journal.TIMER, journal.SIGNAL)
-        open_again = {"state": t.SCHEDULED, "finished_at": None, "ended_turn": None, "abandoned": False, "taken_turn": None}
         steps.filter(kind=journal.STEP, state=t.FAILED, taken_turn=turn).update(**anew)
-        steps.filter(ended_turn=turn, kind=journal.STEP, state=t.CANCELLED, limited=True).update(**{**anew, "state": t.HELD, "look_at": None})
-        steps.filter(ended_turn=turn, kind=journal.STEP, state=t.CANCELLED).update(**anew)
-        steps.filter(ended_turn=turn, kind=journal.STEP, state=t.ABANDONED).update(state=t.RUNNING, abandoned=False, ended_turn=None)
-        steps.filter(ended_turn=turn, kind=journal.STEP).update(abandoned=False, ended_turn=None)
-        steps.filter(kind__in=waits).filter(Q(ended_turn=turn) | Q(taken_turn=turn)).update(
-            **open_again, result=None, failure=None, look_at=F("due_at")
-        )
+        given_up = steps.filter(ended_turn=turn, kind=journal.STEP)
+        given_up.filter(state=t.CANCELLED, limited=True).update(**{**anew, "state": t.HELD, "look_at": None})
+        given_up.filter(state=t.CANCELLED).update(**anew)
+        given_up.filter(state=t.ABANDONED).update(state=t.RUNNING, abandoned=False, ended_turn=None)
+        given_up.update(abandoned=False, ended_turn=None)
+        open_again: dict[str, Any] = {
+            "state": t.SCHEDULED, "finished_at": None, "ended_turn": None, "abandoned": False, "taken_turn": None,
+        }  # fmt: skip
+        waits = steps.filter(Q(ended_turn=turn) | Q(taken_turn=turn), kind__in=(journal.TIMER, journal.SIGNAL))
+        waits.update(**open_again, result=None, failure=None, look_at=F("due_at"))
         steps.filter(ended_turn=turn).update(**open_again)
-        steps.filter(taken_turn=turn).update(taken_turn=None, taken_at=None, look_at=now + RESEND)
-        self.rows(Message).filter(instance_id=run_id, taken_turn=turn).update(taken_turn=None, taken_at=None, look_at=now + RESEND)
+        news = {"taken_turn": None, "taken_at": None, "look_at": now + RESEND}
+        steps.filter(taken_turn=turn).update(**news)
+        self.rows(Message).filter(instance_id=run_id, taken_turn=turn).update(**news)

@@ -27,7 +27,8 @@ class Tokens(Connected):
         try:
             step_id = int(SIGNER.unsign(token))
         except (signing.BadSignature, TypeError, ValueError):
-            raise BadValue(f"{token!r:.80} is no token of a step; pass current_step().token as it was", path="token") from None
+            text = f"{token!r:.80} is no token of a step; pass current_step().token as it was"
+            raise BadValue(text, path="token") from None
         values = self.rows(StepResult).filter(pk=step_id).values_list(*rows.STEP_FIELDS).first()
         if values is None:
             raise StepClosed("the step of this token is gone: its instance was purged")

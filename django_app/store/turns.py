@@ -95,7 +95,12 @@ class Turns(Closing):
             for pks in chunks(group):
                 values = _taking({pk: commit.taken_entries[pk] for pk in pks}, commit) if taken else {"look_at": None}
                 self.rows(StepResult).filter(pk__in=pks).update(
-                    state=state, result=result, failure=failure, finished_at=finished_at, ended_turn=commit.turn, **values
+                    state=state,
+                    result=result,
+                    failure=failure,
+                    finished_at=finished_at,
+                    ended_turn=commit.turn,
+                    **values,
                 )
 
     def _insert_rows(self, commit: TurnCommit) -> Sequence[Dispatch]:

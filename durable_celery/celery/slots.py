@@ -1,7 +1,9 @@
-"""Which occurrence of a schedule a Beat message stands for, so that two Beats, or one started again, start one instance.
+"""Which occurrence of a schedule a Beat message stands for, so that two Beats, or one started again, start one
+instance.
 
-Nothing in Beat's own message says it. So Beat's process, which knows the entry, notes the slot in a header: of an interval
-the multiple of its length, of a crontab the minute, in UTC. Whoever takes the message takes the slot by a guarded UPDATE.
+Nothing in Beat's own message says it. So Beat's process, which knows the entry, notes the slot in a header: of an
+interval the multiple of its length, of a crontab the minute, in UTC. Whoever takes the message takes the slot by a
+guarded UPDATE.
 """
 
 from __future__ import annotations
@@ -36,10 +38,10 @@ def mark_slots(scheduler: Any) -> None:
 def slot_of(entry: Any, now: datetime) -> dict[str, Any]:
     """The header of an entry that is due at ``now``: its name, the slot, and the length of an interval in seconds."""
     found: dict[str, Any] = {"entry": entry.name}
-    when = entry.schedule
+    when: Any = entry.schedule
     if isinstance(when, crontab):
         return {**found, "at": minute_of(when, now).isoformat()}
-    if type(when) is schedule or (isinstance(when, schedule) and hasattr(when, "run_every")):
+    if isinstance(when, schedule) and hasattr(when, "run_every"):
         every = when.run_every.total_seconds()
         if every > 0:
             return {**found, "at": multiple_of(every, now).isoformat(), "every": every}
@@ -47,12 +49,15 @@ def slot_of(entry: Any, now: datetime) -> dict[str, Any]:
 
 
 def multiple_of(seconds: float, now: datetime) -> datetime:
-    """The last multiple of an interval at or before ``now``; multiples count from 1970, so every Beat finds the same."""
+    """The last multiple of an interval at or before ``now``.
+
+    Multiples count from 1970, so every Beat finds the same.
+    """
     length = timedelta(seconds=seconds)
     return EPOCH + length * ((now - EPOCH) // length)
 
 
-def minute_of(when: crontab, now: datetime) -> datetime:
+def minute_of(when: Any, now: datetime) -> datetime:
     """The last minute at or before ``now`` that the crontab names; ``now``'s own if none is near."""
     first = now.replace(second=0, microsecond=0)
     for back in range(STEPS):
@@ -62,7 +67,7 @@ def minute_of(when: crontab, now: datetime) -> datetime:
     return first
 
 
-def _matches(when: crontab, local: datetime) -> bool:
+def _matches(when: Any, local: datetime) -> bool:
     return (
         local.minute in when.minute
         and local.hour in when.hour

@@ -1,4 +1,5 @@
-"""When a run that was asked to end ends without its body, and when the sweep must look whether its cleanup is over. Pure."""
+"""When a run that was asked to end ends without its body, and when the sweep must look whether its cleanup is over.
+Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +13,10 @@ from durable_celery.ports import Loaded
 
 
 def without_body(loaded: Loaded, now: datetime, cleanup: timedelta) -> Decision | None:
-    """The end of a run that never started, that is BLOCKED, or whose cleanup took longer than ``cleanup``; else None."""
+    """The end of a run that never started, that is BLOCKED, or whose cleanup took longer than ``cleanup``.
+
+    Else None.
+    """
     request = cancelling.request(loaded.journal)
     if request is None:
         return None

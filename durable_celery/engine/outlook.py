@@ -19,7 +19,10 @@ def shown_state(row: InstanceRow) -> str:
 
 
 def waiting_for(row: InstanceRow, steps: Sequence[OpenStep], now: datetime) -> str:
-    """On what, since and until when; empty once closed. Rows say more than the last turn did: attempts, errors, queues."""
+    """On what, since and until when.
+
+    Empty once closed. Rows say more than the last turn did: attempts, errors, queues.
+    """
     if row.state in transitions.FINAL_STATES:
         return ""
     if row.state == transitions.BLOCKED:

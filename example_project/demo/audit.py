@@ -152,7 +152,6 @@ def read_books(
 ) -> Books:
     """Read every book once. The provider's payments are found by the reference it was given, not by our own links."""
     from django_app.models import WorkflowInstance
-
     from shop.models import Order, Payment, Product, Shipment
 
     workflows, payments = defaultdict(list), defaultdict(list)

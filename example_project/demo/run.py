@@ -148,8 +148,8 @@ def conclude(books: Books, traffic: Traffic, chaos: Chaos) -> int:
 def most_eventful_timeline() -> str:
     """The history of the shipped order whose steps took the most attempts."""
     from django.db.models import Sum
-    from django_app.models import StepResult
 
+    from django_app.models import StepResult
     from shop.workflows import fulfil_order
 
     steps = StepResult.objects.filter(instance__name="shop.fulfil_order", instance__state="COMPLETED")

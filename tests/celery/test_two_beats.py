@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def run(start_worker: Callable[..., Any], folder: Path, wanted: int) -> list[dat
     beats = [processes.start_beat(folder / f"beat{number}.log", env=env) for number in range(2)]
     try:
         for count in range(3, wanted + 1, 3):
-            eventually(lambda count=count: len(slots()) >= count, f"{count} slots", seconds=60)
+            wait_for(count)
             beats[1].kill()
             beats[1] = processes.start_beat(folder / f"beat-again{count}.log", env=env)
         return slots()
@@ -48,8 +49,12 @@ def run(start_worker: Callable[..., Any], folder: Path, wanted: int) -> list[dat
             beat.clear()
 
 
+def wait_for(count: int) -> None:
+    eventually(lambda: len(slots()) >= count, f"{count} slots", seconds=60)
+
+
 def gaps(found: list[datetime]) -> set[timedelta]:
-    return {later - earlier for earlier, later in zip(found, found[1:], strict=False)}
+    return {later - earlier for earlier, later in pairwise(found)}
 
 
 def test_two_beats_one_of_them_killed_again_and_again_start_one_instance_a_slot(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -16,6 +17,7 @@ from durable_celery import (
     Workflow,
     WorkflowCancelled,
     WorkflowFailed,
+    WorkflowHandle,
     WorkflowTerminated,
     gather,
     shield,
@@ -91,7 +93,7 @@ def catches_exception() -> Workflow[None]:
     while True:
         try:
             yield from note("again")
-        except Exception:  # noqa: S110
+        except Exception:
             pass
 
 
@@ -134,7 +136,7 @@ def naps() -> Workflow[str]:
     return (yield from note("rested"))
 
 
-def states(handle) -> list[tuple[str, str]]:  # type: ignore[no-untyped-def]
+def states(handle: WorkflowHandle[Any]) -> list[tuple[str, str]]:
     return [(entry.position, entry.state) for entry in handle.history()]
 
 
@@ -175,7 +177,7 @@ def test_cancel_gives_up_an_unclaimed_step_whose_message_comes_later(pump: Pump)
 
 def test_cancel_while_a_step_runs_gives_the_body_its_value_first(pump: Pump) -> None:
     handle = two_steps.start()
-    hooks["first"] = lambda: (steering.cancel(UUID(handle.id)), pump.drain())
+    hooks["first"] = lambda: [steering.cancel(UUID(handle.id)), pump.drain()]
     pump.drain()
     assert ran == ["first", "saw first"]
     assert handle.status == "CANCELLED"
@@ -227,7 +229,7 @@ def test_a_shielded_step_runs_though_it_was_not_claimed_and_its_value_comes(pump
 
 def test_cancel_of_a_gather_waits_for_the_claimed_member_and_starts_no_other(pump: Pump) -> None:
     handle = side_by_side.start()
-    hooks["a"] = lambda: (steering.cancel(UUID(handle.id)), pump.drain())
+    hooks["a"] = lambda: [steering.cancel(UUID(handle.id)), pump.drain()]
     pump.drain()
     assert ran == ["a"]
     assert handle.status == "CANCELLED"

@@ -80,7 +80,8 @@ def test_o17_a_step_of_an_instance_that_does_not_run_is_not_claimed_and_no_attem
 def test_cleanup_scheduled_after_a_cancel_is_claimed(store):
     instance_id, _ = running(store)
     WorkflowInstance.objects.filter(pk=instance_id).update(cancel_requested_at=at(1.5))
-    (dispatch,) = committed(store, instance_id, entry("1~", kind="compensation", shielded=True), state="COMPENSATING").dispatches
+    compensation = entry("1~", kind="compensation", shielded=True)
+    (dispatch,) = committed(store, instance_id, compensation, state="COMPENSATING").dispatches
     assert claim(store, dispatch.step_id) is not None
 
 

@@ -77,7 +77,8 @@ def test_o38_what_must_be_told_apart_exactly_is_unique_by_its_hash():
         unique += [list(c.fields) for c in model._meta.constraints if isinstance(c, models.UniqueConstraint)]
         for names in unique:
             texts = [n for n in names if isinstance(model._meta.get_field(n), models.CharField)]
-            assert all(n in ("hash", "open_key", "key_hash", "dedupe_hash", "schedule_hash", "position") for n in texts), names
+            hashes = ("hash", "open_key", "key_hash", "dedupe_hash", "schedule_hash", "position")
+            assert all(n in hashes for n in texts), names
 
 
 def test_migrations_are_complete_and_checks_clean():

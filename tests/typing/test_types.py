@@ -37,7 +37,9 @@ def test_mypy_infers_every_type_and_rejects_every_mistake(sample: Path) -> None:
         env={"MYPYPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
     ).stdout
     mine = [line for line in out.splitlines() if line.startswith(str(sample))]
-    types = {int(m[1]): short(m[2]) for line in mine if (m := re.search(r":(\d+): note: Revealed type is \"(.+)\"", line))}
+    types = {
+        int(m[1]): short(m[2]) for line in mine if (m := re.search(r":(\d+): note: Revealed type is \"(.+)\"", line))
+    }
     errors = {int(m[1]): m[2] for line in mine if (m := re.search(r":(\d+): error: .*\[([a-z-]+)\]", line))}
     assert types == TYPES
     assert errors == MISTAKES

@@ -8,8 +8,8 @@ from uuid import uuid4
 
 from django.test import TestCase
 from django.urls import reverse
-from django_app.models import WorkflowInstance
 
+from django_app.models import WorkflowInstance
 from durable_celery import InstanceClosed, InstanceNotFound
 from shop.models import Order, PaymentEvent, Product
 from shop.workflows import PaymentNotice, fulfil_order
