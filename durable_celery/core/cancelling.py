@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import sys
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from durable_celery.core import transitions
@@ -22,6 +23,7 @@ from durable_celery.core.journal import CANCEL, DEADLINE, Journal, Message
 from durable_celery.errors import CancelRequested, WorkflowTimedOut, type_name
 
 if TYPE_CHECKING:
+    from durable_celery.core.commands import Command
     from durable_celery.core.nodes import Node
     from durable_celery.core.run import Run
 
@@ -36,6 +38,7 @@ class Cancelling:
         self.message: Message | None = None
         self.thrown = 0
         self._waits: list[Node] = []
+        self._last: weakref.ref[CancelRequested] | None = None  # the error thrown last, while anybody holds it
 
     @property
     def pending(self) -> bool:
@@ -64,11 +67,21 @@ class Cancelling:
         self.thrown += 1
         self._waits = []
         assert self.message is not None
-        return CancelRequested(reason_of(self._run, self.message))
+        error = CancelRequested(reason_of(self._run, self.message))
+        self._last = weakref.ref(error)
+        return error
 
-    def refuses(self, handling: bool) -> bool:
-        """Whether a command just yielded must not run: the cancel is due, or the body has swallowed it."""
-        return self.message is not None and (not self.thrown or not handling)
+    def refuses(self, command: Command[Any], yielded: Any) -> bool:
+        """Whether a command just yielded must not run: the cancel is due, or the body has swallowed it.
+
+        A command that was not built where it was yielded does not know whether the cancel is being handled there. Then
+        the error itself tells: Python keeps it for as long as its handler runs, and no longer.
+        """
+        if self.message is None:
+            return False
+        built_elsewhere = command is not yielded or command.throws < self._run.throws
+        held = self._last is not None and self._last() is not None
+        return not self.thrown or not (command.handles_cancel or (built_elsewhere and held))
 
 
 def handling() -> bool:

@@ -19,11 +19,10 @@ from typing import Any
 from durable_celery.core import complaints, nodes
 from durable_celery.core import generator as generators
 from durable_celery.core.cancelling import THROWS, Cancelling
-from durable_celery.core.chaining import ChainCommand, ChainNode, GroupCommand, GroupNode
-from durable_celery.core.commands import Command, GatherCommand, ShieldCommand, SignalCommand, StepCommand, TimerCommand
+from durable_celery.core.commands import Command
 from durable_celery.core.decision import Closing, Opening
-from durable_celery.core.gathering import GatherNode
 from durable_celery.core.journal import CANCEL, DEADLINE, Entry, Event, Journal, Message
+from durable_celery.core.tree import node_of
 from durable_celery.errors import CancelRequested, NonDeterminism, UsageError, WorkflowError
 
 
@@ -133,23 +132,7 @@ class Run:
 
     # -- for nodes -------------------------------------------------------------------------------------------------
 
-    def node(self, command: Command[Any], position: str, parent: GatherNode | None, **place: Any) -> nodes.Node:
-        """The node for a command; it is not open yet."""
-        if isinstance(command, ShieldCommand):
-            return self.node(command.member, position, parent, **{**place, "shielded": True})
-        if isinstance(command, StepCommand):
-            return nodes.StepNode(self, command, position, parent, **place)
-        if isinstance(command, TimerCommand):
-            return nodes.TimerNode(self, command, position, parent, **place)
-        if isinstance(command, SignalCommand):
-            return nodes.SignalNode(self, command, position, parent, **place)
-        if isinstance(command, ChainCommand):
-            return ChainNode(self, command, position, parent, **place)
-        if isinstance(command, GroupCommand):
-            return GroupNode(self, command, position, parent, **place)
-        if isinstance(command, GatherCommand):
-            return GatherNode(self, command, position, parent, **place)
-        raise UsageError(f"{command.describe()} cannot be yielded")
+    node = node_of
 
     def match(self, position: str, kind: str, name: str, members: int, entry: Entry | None) -> None:
         """The journal and the body must agree at ``position``; ``NonDeterminism`` otherwise."""
@@ -267,11 +250,13 @@ class Run:
         assert self._awaited is not None
         if not self._awaited.settled and not self._awaited.gone:
             self._awaited.abandon()
-        self._resume(None, self.cancelling.error())
+        self._resume(None, None, cancel=True)
 
-    def _resume(self, value: Any, error: BaseException | None) -> None:
+    def _resume(self, value: Any, error: BaseException | None, *, cancel: bool = False) -> None:
         """Drive the body until it waits for something that has not ended."""
         assert self._generator is not None
+        if cancel:
+            error = self.cancelling.error()
         while True:
             self._awaited = None
             try:
@@ -288,8 +273,9 @@ class Run:
                     raise
                 self._end(error=raised)
                 return
+            error = None  # only the body's own handler may hold it on
             command = self._command(yielded)
-            if self.cancelling.refuses(command.handles_cancel):
+            if self.cancelling.refuses(command, yielded):
                 if self.cancelling.thrown >= THROWS:
                     self._close_swallower()
                     return

@@ -18,7 +18,7 @@ from durable_celery.core import journal, replay, transitions
 from durable_celery.core.commands import Command, GatherRules
 from durable_celery.core.decision import Closing, Decision, Opening
 from durable_celery.core.failure import failure_of, lost, timed_out
-from durable_celery.core.journal import Entry, Journal, Message
+from durable_celery.core.journal import CANCEL, Entry, Journal, Message
 
 BEGIN = datetime(2026, 11, 1, 8, 30, tzinfo=timezone.utc)
 INSTANCE = "00000000-0000-7000-8000-000000000001"
@@ -218,6 +218,11 @@ class Driver:
                 stored_at=at or self.now,
             )
         )
+
+    def cancel(self, reason: str = "", *, kind: str = CANCEL) -> None:
+        """Somebody asks the run to end, now."""
+        self.signal("", reason)
+        self.messages[-1] = replace(self.messages[-1], kind=kind)
 
     def open_steps(self) -> list[str]:
         """Positions of steps that a worker could take or has taken, in order."""
