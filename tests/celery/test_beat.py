@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from celery.beat import PersistentScheduler, Service
@@ -17,7 +19,7 @@ def _tick_of_two_seconds(fake_store):
     runtime.install(runtime_with(fake_store, tick=timedelta(seconds=2)))
 
 
-def service(app, tmp_path):
+def service(app: Any, tmp_path: Path) -> Service:
     return Service(app, schedule_filename=str(tmp_path / "schedule"), scheduler_cls=PersistentScheduler)
 
 
@@ -27,7 +29,7 @@ def test_the_file_scheduler_gets_the_entry_after_its_own_schedule(new_app, tmp_p
     beat = service(app, tmp_path)
     on_beat_init(sender=beat)
     assert set(beat.scheduler.schedule) >= {"theirs", TICK}
-    added = beat.scheduler.schedule[TICK]
+    added: Any = beat.scheduler.schedule[TICK]
     assert added.task == TICK
     assert added.schedule.run_every == timedelta(seconds=2)
     assert added.options["expires"] == 2
@@ -39,7 +41,8 @@ def test_an_entry_of_the_projects_own_is_kept(new_app, tmp_path):
     app.conf.beat_schedule = {TICK: {"task": TICK, "schedule": 30}}
     beat = service(app, tmp_path)
     on_beat_init(sender=beat)
-    assert beat.scheduler.schedule[TICK].schedule.run_every == timedelta(seconds=30)
+    kept: Any = beat.scheduler.schedule[TICK]
+    assert kept.schedule.run_every == timedelta(seconds=30)
     beat.scheduler.close()
 
 

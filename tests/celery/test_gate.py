@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -15,7 +16,7 @@ def gate(fake_store):
     return Gate()
 
 
-def in_thread(call):
+def in_thread(call: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     return thread
@@ -116,7 +117,7 @@ def test_a_child_starts_with_an_open_gate(gate):
 
     user = in_thread(use)
     entered.wait(10)
-    in_thread(lambda: (time.sleep(0.1), go.set()))
+    threading.Timer(0.1, go.set).start()
     pid = os.fork()
     if pid == 0:
         os._exit(0 if not gate._inside and not gate._forking else 1)

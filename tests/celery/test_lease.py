@@ -94,7 +94,7 @@ def test_a_running_process_is_alive_and_a_reused_number_is_not():
 
 def test_a_dead_process_is_not_alive_even_while_nobody_has_reaped_it():
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
-        ticks = leases.start_ticks(process.pid)
+        ticks = leases.start_ticks(process.pid) or 0
         assert leases.alive(process.pid, ticks)
         process.send_signal(signal.SIGKILL)
         eventually(lambda: not leases.alive(process.pid, ticks), "the death of a zombie being seen")

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import signal
 import time
+from functools import partial
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -15,7 +17,7 @@ from tests.processes import eventually, runs, signal_to
 pytestmark = [pytest.mark.prefork, pytest.mark.django_db(transaction=True)]
 
 
-def settings(durable=None, **celery):
+def settings(durable: dict[str, Any] | None = None, **celery: Any) -> dict[str, str]:
     return {
         "TEST_CELERY": json.dumps({"imports": ["tests.celery.prefork_steps"], **celery}),
         "TEST_DURABLE_CELERY": json.dumps(durable or {}),
@@ -27,7 +29,7 @@ def path(tmp_path):
     return str(tmp_path / "executions")
 
 
-def executions(path):
+def executions(path: str) -> list[tuple[float, int]]:
     """(time, pid) of each execution so far."""
     try:
         with open(path) as file:
@@ -54,7 +56,7 @@ def test_a_body_that_swallows_the_error_is_killed_three_seconds_later(start_work
     assert pid != again
     assert 3.3 < second - first < 8
     (entry,) = handle.history()
-    assert entry.attempts[0].outcome == "timed out" if hasattr(entry.attempts, "__len__") else entry.attempts == 2
+    assert entry.attempts == 2
     assert "killing pool process" in worker.text()
 
 
@@ -75,7 +77,7 @@ def test_a_pool_lives_on_after_the_death_of_an_idle_child(start_worker, path):
     assert len(several.start(path, 2).result(timeout=30)) == 2
     for pid in worker.children()[:2]:
         worker.kill_child(pid)
-        eventually(lambda pid=pid: not runs(pid), "its death")
+        eventually(partial(ended, pid), "its death")
     assert len(several.start(path, 4).result(timeout=30)) == 4
 
 
@@ -141,10 +143,14 @@ def test_no_line_is_logged_at_info_for_a_tick(start_worker, path):
     assert "durable_celery.tick" not in worker.text().replace(before, "")
 
 
-def _ticked_by_beat():
+def ended(pid: int) -> bool:
+    return not runs(pid)
+
+
+def _ticked_by_beat() -> bool:
     from django_celery_beat.models import PeriodicTask
 
-    return PeriodicTask.objects.filter(task="durable_celery.tick", enabled=True).exists()
+    return bool(PeriodicTask.objects.filter(task="durable_celery.tick", enabled=True).exists())
 
 
 @pytest.mark.parametrize("pool", ["solo", "threads"])

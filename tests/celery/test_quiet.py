@@ -17,7 +17,7 @@ def _hushed():
     hush_the_tick()
 
 
-def lines(caplog):
+def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [(record.levelname, record.getMessage()) for record in caplog.records]
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 from billiard.einfo import ExceptionInfo
@@ -16,20 +17,21 @@ from durable_celery.celery.transport import HEADER
 class FakeMessage:
     """As much of a kombu message as a Request looks at."""
 
-    def __init__(self, app, task, *, ours):
+    def __init__(self, task: Any, *, ours: bool) -> None:
         self.headers = {"id": "1", "task": task.name, **({HEADER: {"step": 1}} if ours else {})}
         self.body = b"[[], {}, {}]"
-        self.payload = [[], {}, {}]
+        self.payload: list[Any] = [[], {}, {}]
         self.content_type = self.content_encoding = "application/json"
-        self.delivery_info = {}
-        self.properties = {}
+        self.delivery_info: dict[str, Any] = {}
+        self.properties: dict[str, Any] = {}
 
 
-def einfo(error):
+def einfo(error: Exception) -> Any:
     try:
         raise error
-    except type(error):
-        return ExceptionInfo(sys.exc_info())
+    except Exception:
+        information: Any = sys.exc_info()
+        return ExceptionInfo(information)
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def request_of(new_app):
         def theirs():
             return None
 
-        return theirs.Request(FakeMessage(app, theirs, ours=ours), app=app, task=theirs)
+        return theirs.Request(FakeMessage(theirs, ours=ours), app=app, task=theirs)
 
     return make
 

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import contextmanager
 from datetime import datetime, timezone
-from uuid import uuid4
+from typing import Any
+from uuid import UUID, uuid4
 
 import pytest
 from celery import Task, signals
@@ -10,13 +12,13 @@ from celery.exceptions import Retry
 from celery.worker import state
 from kombu.utils.imports import symbol_by_name
 
-from durable_celery import NonRetryable, current_step, step, workflow
+from durable_celery import NonRetryable, current_step, step, sweeps, workflow
 from durable_celery.celery import seat as seats
 from durable_celery.celery import tasks
 from durable_celery.celery.seat import Seat
 from durable_celery.celery.transport import CeleryTransport
 from durable_celery.conf import Settings
-from durable_celery.engine import attempts
+from durable_celery.engine import attempts, turns
 from durable_celery.engine.attempts import Ended
 from durable_celery.ports import Dispatch
 
@@ -171,7 +173,13 @@ def lease_id():
 
 
 @pytest.fixture
-def run_message(new_app, fake_store, lease_id, monkeypatch):
+def attempted():
+    """The attempts the last message led to: (step id, incarnation, timing)."""
+    return []
+
+
+@pytest.fixture
+def run_message(new_app, fake_store, lease_id, attempted, monkeypatch):
     """Publishes one step message and executes it as a worker does, its attempt ending as given; (signals, app)."""
 
     def run(ended, *, name=plain.name, before=lambda app: None, on_ack=lambda *_: None, **conf):
@@ -191,13 +199,13 @@ def run_message(new_app, fake_store, lease_id, monkeypatch):
         transport.dispatch([Dispatch(step_id=42, name=name, close_after=9.0, look_after=3.0)], NOW)
         with watched() as seen:
             execute(app, on_ack)
-        run.calls = calls
+        attempted[:] = calls
         return [entry for entry in seen if entry[0] not in ("task_prerun", "task_postrun")], app
 
     return run
 
 
-def execute(app, on_ack=lambda *_: None):
+def execute(app: Any, on_ack: Callable[..., Any] = lambda *_: None) -> None:
     """Runs the one message in the app's queue."""
     with app.connection_for_read() as connection, connection.SimpleQueue(app.conf.task_default_queue) as queue:
         message = queue.get(timeout=5)
@@ -209,14 +217,14 @@ def execute(app, on_ack=lambda *_: None):
     state.task_ready(made)
 
 
-def stored_results(app):
+def stored_results(app: Any) -> list[str]:
     keys = [key if isinstance(key, str) else key.decode() for key in app.backend.client.cache]
     return [key for key in keys if "celery-task-meta" in key]
 
 
-def test_a_message_runs_an_attempt_under_the_workers_lease(run_message, lease_id):
+def test_a_message_runs_an_attempt_under_the_workers_lease(run_message, lease_id, attempted):
     run_message(Ended(kind="succeeded", value="done"))
-    ((step_id, incarnation, timing),) = run_message.calls
+    ((step_id, incarnation, timing),) = attempted
     assert step_id == 42
     assert timing == (9.0, 3.0)
     assert (incarnation.lease_id, incarnation.node, incarnation.pool) == (lease_id, "w@host", "solo")
@@ -307,10 +315,12 @@ def test_messages_are_acknowledged_before_they_run_whatever_task_acks_late_says(
     assert order_of_things == ["acknowledged", "started"]
 
 
-def test_a_worker_that_has_no_lease_yet_leaves_the_message_to_the_tick(run_message):
-    seats.taken().board.lease_id = None
+def test_a_worker_that_has_no_lease_yet_leaves_the_message_to_the_tick(run_message, attempted):
+    seat = seats.taken()
+    assert seat is not None
+    seat.board.lease_id = None
     seen, _ = run_message(Ended(kind="succeeded"))
-    assert (seen, run_message.calls) == ([], [])
+    assert (seen, attempted) == ([], [])
 
 
 def test_hooks_of_the_apps_task_class_see_each_attempt(run_message):
@@ -336,8 +346,8 @@ def test_hooks_of_the_apps_task_class_see_each_attempt(run_message):
 
 
 def test_an_advance_takes_the_turns_of_the_instance_in_its_header_or_argument(new_app, monkeypatch):
-    taken = []
-    monkeypatch.setattr(tasks.turns, "advance", taken.append)
+    taken: list[UUID] = []
+    monkeypatch.setattr(turns, "advance", taken.append)
     task = new_app().tasks["durable_celery.advance"]
     first, second = uuid4(), uuid4()
     task.apply(headers={"durable": {"instance": str(first)}})
@@ -348,7 +358,7 @@ def test_an_advance_takes_the_turns_of_the_instance_in_its_header_or_argument(ne
 
 def test_a_tick_ticks_in_the_name_of_the_worker(new_app, monkeypatch):
     ticks = []
-    monkeypatch.setattr(tasks.sweeps, "tick", lambda **given: ticks.append(given))
+    monkeypatch.setattr(sweeps, "tick", lambda **given: ticks.append(given))
     new_app().tasks["durable_celery.tick"].apply()
     assert len(ticks) == 1
     assert set(ticks[0]) == {"by"}
@@ -375,7 +385,12 @@ def test_a_start_that_met_a_database_out_of_reach_is_tried_again(new_app, monkey
     monkeypatch.setattr(tasks, "start_by_message", start)
     app = new_app()
     tried = []
-    monkeypatch.setattr(type(app.tasks[order.name]), "retry", lambda self, **given: tried.append(given) or Retry())
+
+    def retry(self, **given):
+        tried.append(given)
+        return Retry()
+
+    monkeypatch.setattr(type(app.tasks[order.name]), "retry", retry)
     result = app.tasks[order.name].apply((7,))
     assert result.state == "RETRY"
     assert tried[0]["max_retries"] is None

@@ -8,13 +8,14 @@ from uuid import uuid4
 
 import pytest
 
-from durable_celery.celery import watch as watches
+from durable_celery import sweeps
+from durable_celery.celery.errands import Errands
 from durable_celery.celery.seat import Seat
 from durable_celery.celery.watch import UNKNOWN, Child, Watch, ending, exit_code
 from tests.processes import eventually
 
 
-class Errands:
+class ErrandsAtOnce(Errands):
     """Does at once what it is given."""
 
     def add(self, what, errand):
@@ -24,9 +25,9 @@ class Errands:
 class FakeProcess:
     """A forked process that waits to be ended, as billiard's pool lists it."""
 
-    def __init__(self, index, status=None):
+    def __init__(self, index: int, status: int | None = None) -> None:
         self.index = index
-        self.exitcode = None
+        self.exitcode: int | None = None
         self.pid = os.fork()
         if self.pid == 0:
             if status is not None:
@@ -38,7 +39,7 @@ class FakeProcess:
         os.kill(self.pid, signal.SIGKILL)
         eventually(lambda: exit_code(Child(pid=self.pid, index=0, process=self)) is not None, "its death")
 
-    def reap(self):
+    def reap(self) -> None:
         try:
             os.waitpid(self.pid, 0)
         except ChildProcessError:
@@ -48,9 +49,7 @@ class FakeProcess:
 @pytest.fixture
 def released(monkeypatch):
     calls = []
-    monkeypatch.setattr(
-        watches.sweeps, "release", lambda lease_id, pid, *, reason: calls.append((lease_id, pid, reason))
-    )
+    monkeypatch.setattr(sweeps, "release", lambda lease_id, pid, *, reason: calls.append((lease_id, pid, reason)))
     return calls
 
 
@@ -63,7 +62,7 @@ def seat():
 
 @pytest.fixture
 def pool():
-    listed = []
+    listed: list[FakeProcess] = []
     yield listed
     for process in listed:
         if exit_code(Child(pid=process.pid, index=0, process=process)) is None:
@@ -73,7 +72,8 @@ def pool():
 
 @pytest.fixture
 def watch(seat, pool, released):
-    return Watch(SimpleNamespace(_pool=SimpleNamespace(_pool=pool)), seat, Errands())
+    at_once = ErrandsAtOnce()
+    return Watch(SimpleNamespace(_pool=SimpleNamespace(_pool=pool)), seat, at_once)
 
 
 def test_a_killed_childs_claims_are_released_and_looked_for_again(watch, pool, seat, released):

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime, timedelta
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from celery.contrib.testing.worker import start_worker
 from kombu import Connection
 
-from durable_celery import runtime
+from durable_celery import runtime, sweeps
 from durable_celery.celery import clockwork as clockworks
-from durable_celery.celery import install, seat, worker
+from durable_celery.celery import install, seat
 from durable_celery.celery.clockwork import SHORTEST, Clockwork
 from durable_celery.sweeps import TickReport
 from tests.celery.fakes import runtime_with
@@ -30,21 +32,35 @@ def quiet(fake_store):
     return fake_store
 
 
+def incarnation_of_worker() -> Any:
+    taken = seat.taken()
+    assert taken is not None
+    return taken.incarnation()
+
+
 def test_a_worker_holds_a_lease_from_its_start_to_its_end(new_app, quiet):
     app = new_app()
     with start_worker(app, pool="solo", perform_ping_check=False) as running:
         (lease,) = quiet.leases.values()
-        assert lease.node == running.hostname
-        assert seat.taken().incarnation().lease_id == lease.id
+        assert lease.node == getattr(running, "hostname", None)
+        assert incarnation_of_worker().lease_id == lease.id
     assert quiet.leases == {}
     assert seat.taken() is None
 
 
 def test_what_the_worker_still_held_is_released_before_its_lease_ends(new_app, quiet, monkeypatch):
     order = []
-    monkeypatch.setattr(worker.sweeps, "release", lambda lease_id, pid, *, reason: order.append(("released", lease_id)))
     close = quiet.close_lease
-    monkeypatch.setattr(quiet, "close_lease", lambda lease_id: (order.append(("closed", lease_id)), close(lease_id)))
+
+    def released(lease_id, pid, *, reason):
+        order.append(("released", lease_id))
+
+    def closed(lease_id):
+        order.append(("closed", lease_id))
+        close(lease_id)
+
+    monkeypatch.setattr(sweeps, "release", released)
+    monkeypatch.setattr(quiet, "close_lease", closed)
     with start_worker(new_app(), pool="solo", perform_ping_check=False):
         (lease_id,) = quiet.leases
     assert order == [("released", lease_id), ("closed", lease_id)]
@@ -53,7 +69,7 @@ def test_what_the_worker_still_held_is_released_before_its_lease_ends(new_app, q
 def test_a_worker_starts_and_stops_while_the_database_is_away(new_app, quiet, said):
     quiet.down = True
     with start_worker(new_app(), pool="solo", perform_ping_check=False):
-        assert seat.taken().incarnation() is None
+        assert incarnation_of_worker() is None
     assert any("cannot take its lease" in line for line in said)
 
 
@@ -66,8 +82,8 @@ def test_a_worker_without_the_app_says_what_to_do_and_runs(new_app, fake_store, 
 
 
 def test_a_message_for_an_unknown_step_is_noted_for_a_worker_that_knows_it(new_app, quiet, monkeypatch, said):
-    noted = []
-    monkeypatch.setattr(install.sweeps, "unknown_step", noted.append)
+    noted: list[int] = []
+    monkeypatch.setattr(sweeps, "unknown_step", noted.append)
     app = new_app()
     with start_worker(app, pool="solo", perform_ping_check=False):
         app.send_task("shop.gone", headers={"durable": {"step": 7}})
@@ -88,11 +104,9 @@ def test_a_message_of_another_unknown_task_is_none_of_our_business(caplog):
 class Sweeps:
     """Counts what it is asked for, and answers with the reports it was given."""
 
-    TickReport = TickReport
-
-    def __init__(self, *reports):
+    def __init__(self, *reports: TickReport | Exception) -> None:
         self.reports = list(reports)
-        self.ticks = []
+        self.ticks: list[bool] = []
         self.buried = 0
 
     def bury_vanished(self, boot_id, pid_ns, alive):
@@ -116,9 +130,7 @@ def sweeps_of(fake_store, monkeypatch):
     return make
 
 
-def due_in(seconds):
-    from datetime import timedelta
-
+def due_in(seconds: float) -> datetime:
     return runtime.current().clock.now() + timedelta(seconds=seconds)
 
 
