@@ -53,7 +53,7 @@ def gather(
     tolerate: int = 0,
     **named: Command[Any],
 ) -> Command[dict[str, Any]]: ...
-def gather(
+def gather(  # type: ignore[misc]  # options are no members, whatever the first overload may take
     *members: Any,
     return_exceptions: bool = False,
     limit: int | None = None,

@@ -87,7 +87,8 @@ class Registry:
         """Call ``listener`` for every definition there is and every later one."""
         with self._lock:
             self._listeners.append(listener)
-            for definition in (*self._steps.values(), *self._workflows.values()):
+            definitions: list[Definition] = [*self._steps.values(), *self._workflows.values()]
+            for definition in definitions:
                 listener(definition)
 
     def fingerprints(self) -> dict[tuple[str, int], str]:

@@ -13,6 +13,7 @@ from django.db.models.functions import Coalesce
 from django_app.models import StepAttempt, StepResult, WorkerLease, WorkflowInstance
 from django_app.models.moments import MomentField
 from django_app.store import rows
+from django_app.store.clock import Clock
 from django_app.store.connected import chunks
 from django_app.store.groups import Groups
 from django_app.store.retries import retried
@@ -23,7 +24,7 @@ from durable_celery.ports import AttemptRecord, Changed, Claimed, Dispatch, Hear
 WORKING = tuple(state for state in t.OPEN_STATES if state != t.BLOCKED)
 
 
-class Attempts(Groups):
+class Attempts(Groups, Clock):
     """Claiming, ending and watching attempts."""
 
     def claim(

@@ -1,0 +1,40 @@
+"""The two doors of the engine: ``Store`` to the database, ``Transport`` to the broker; and the values that go through.
+
+``django_app.store`` implements Store, ``durable_celery.celery.transport`` Transport. Each method says what it does in
+one sentence and, where it matters, the invariant it keeps. All times are aware UTC by the database's clock.
+"""
+
+from __future__ import annotations
+
+from durable_celery.ports.attempt import AttemptRecord, Changed, Claimed, OpenStep, StepChange
+from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInstance, NewMessage
+from durable_celery.ports.processes import Heartbeat, Lease
+from durable_celery.ports.store import Store
+from durable_celery.ports.tasks import TaskCall, TaskEnd
+from durable_celery.ports.transport import Client, Transport
+from durable_celery.ports.turn import Committed, Dispatch, NewEntry, Settled, TurnCommit
+
+__all__ = [
+    "AttemptRecord",
+    "Changed",
+    "Claimed",
+    "Client",
+    "Committed",
+    "Created",
+    "Dispatch",
+    "Heartbeat",
+    "InstanceRow",
+    "Lease",
+    "Loaded",
+    "NewEntry",
+    "NewInstance",
+    "NewMessage",
+    "OpenStep",
+    "Settled",
+    "StepChange",
+    "Store",
+    "TaskCall",
+    "TaskEnd",
+    "Transport",
+    "TurnCommit",
+]

@@ -1,0 +1,106 @@
+"""Starting an instance, and an instance as it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from durable_celery.core.journal import Journal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMessage:
+    """A message to store. ``dedupe`` (a signal_id) makes a second one with the same value a no-op."""
+
+    kind: str
+    name: str
+    payload: str
+    dedupe: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewInstance:
+    """An instance to insert, with the rules for its key (``conflict``, ``reuse`` as in API.md)."""
+
+    id: UUID
+    name: str
+    version: int
+    args: str
+    key: str | None = None
+    conflict: str = "use_existing"
+    reuse: str = "allow"
+    created_at: datetime
+    start_at: datetime
+    look_at: datetime
+    queue: str = ""
+    priority: int | None = None
+    deadline_at: datetime | None = None
+    expected_at: datetime | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    memo: Mapping[str, Any] = field(default_factory=dict)
+    context: Mapping[str, Any] = field(default_factory=dict)
+    subject: Any = None
+    parent_id: UUID | None = None
+    parent_position: str = ""
+    parent_close: str = "cancel"
+    messages: Sequence[NewMessage] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Created:
+    """What became of a NewInstance: its own row (``created``), or the one that had its id or its key already."""
+
+    id: UUID
+    created: bool
+    state: str
+    args: str
+    start_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceRow:
+    """An instance as a turn, a handle or a page needs it. ``turn`` is the number of the last committed turn (0: none).
+
+    ``turn_at`` is now() of that turn. ``blocked_by`` are the fingerprints that have tried this block.
+    ``closing_as`` is the final state a COMPENSATING instance goes to.
+    """
+
+    id: UUID
+    chain_id: UUID
+    name: str
+    version: int
+    key: str | None
+    state: str
+    revision: int
+    turn: int
+    turn_at: datetime | None
+    args: str
+    result: str | None
+    failure: str | None
+    waiting_for: str
+    status_text: str
+    blocked_by: tuple[str, ...]
+    closing_as: str
+    paused_at: datetime | None
+    created_at: datetime
+    start_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    deadline_at: datetime | None
+    queue: str
+    priority: int | None
+    parent_id: UUID | None
+    parent_position: str
+    attributes: Mapping[str, Any]
+    context: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """An instance with its whole journal, and whether anything in it was not taken in yet."""
+
+    instance: InstanceRow
+    journal: Journal

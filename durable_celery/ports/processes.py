@@ -1,0 +1,30 @@
+"""The processes that run steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """One process incarnation that runs steps; never identified by a worker name."""
+
+    id: UUID
+    node: str
+    boot_id: str
+    pid_ns: str
+    pid: int
+    start_ticks: int
+    expires_at: datetime
+    dead_at: datetime | None = None
+    lag: float = 0.0  # seconds by which its process was behind its queues at the last renewal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """What a body's heartbeat learns: whether its attempt is still current, and whether it is asked to stop."""
+
+    current: bool
+    cancel_requested: bool = False

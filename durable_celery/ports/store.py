@@ -1,0 +1,218 @@
+"""The door to the database. ``django_app.store`` implements it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+from uuid import UUID
+
+from durable_celery.ports.attempt import AttemptRecord, Changed, Claimed, OpenStep, StepChange
+from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInstance, NewMessage
+from durable_celery.ports.processes import Heartbeat, Lease
+from durable_celery.ports.turn import Committed, Dispatch, TurnCommit
+
+
+class Store(Protocol):
+    """Everything the engine asks of the database. Each method is its own short transaction unless it says otherwise."""
+
+    def now(self) -> datetime:
+        """The database's clock, aware UTC."""
+
+    def measure(self) -> datetime:
+        """A fresh reading of the database's clock (one statement), for the offset of this process's clock."""
+
+    # instances
+    def create(self, instances: Sequence[NewInstance]) -> Sequence[Created]:
+        """Insert instances with mailbox, key and first messages IN THE CALLER'S TRANSACTION, racing for keys under a
+        row lock."""
+
+    def start_slots(
+        self,
+        schedule: str,
+        slot_at: datetime,
+        *,
+        every: timedelta | None,
+        behind: int,
+        make: Callable[[datetime], NewInstance],
+    ) -> Sequence[Created]:
+        """Start an instance for this slot of a schedule and for slots missed just before; none if somebody has it."""
+
+    def on_commit(self, call: Any) -> None:
+        """Run ``call`` after the caller's transaction commits (at once if there is none), on the engine's alias.
+
+        Robust.
+        """
+
+    def in_transaction(self) -> bool:
+        """Whether the caller holds an open transaction on the engine's alias."""
+
+    def find(self, instance_id: UUID) -> InstanceRow | None:
+        """The newest run of the chain with this id."""
+
+    def find_by_key(self, name: str, key: str) -> InstanceRow | None:
+        """The open instance with this key, else the newest closed one."""
+
+    def load(self, instance_id: UUID, *, args: bool = False) -> Loaded | None:
+        """The instance and its journal.
+
+        The number of queries does not grow with history. ``args``: those of entries too.
+        """
+
+    def has_news(self, instance_id: UUID, join: str = "") -> bool:
+        """In a fresh snapshot: is there an outcome or message not taken in, and no open member of ``join`` left?"""
+
+    def commit_turn(self, commit: TurnCommit) -> Committed | None:
+        """Apply a turn by compare-and-swap on ``revision``.
+
+        None if the revision moved or a message came before closing.
+        """
+
+    def note_waiting(self, instance_id: UUID, waiting_for: str) -> None:
+        """Write ``waiting_for`` of an open instance and nothing else (revision untouched)."""
+
+    def postpone_instance(self, instance_id: UUID, look_at: datetime | None) -> None:
+        """Set when the sweep looks at this instance again."""
+
+    def close_connections(self) -> None:
+        """Close this thread's connection to the engine's database; the next use opens another."""
+
+    def away(self, error: BaseException) -> bool:
+        """Whether this error says that the database could not be reached or asked now: the same may succeed later."""
+
+    def refuse_queries(self) -> AbstractContextManager[None]:
+        """While open, a database query of this thread raises UsageError ("move it into a step")."""
+
+    def history(self, instance_id: UUID) -> Sequence[Mapping[str, Any]]:
+        """Rows of ``handle.history()``, in order of position then compensations, plain values (encoded texts kept)."""
+
+    def open_steps(self, instance_id: UUID) -> Sequence[OpenStep]:
+        """Rows that are not final, for ``waiting_for``."""
+
+    # steering
+    def request_end(self, instance_id: UUID, message: NewMessage, now: datetime) -> str:
+        """Ask a body to end (kind "cancel" or "deadline"); "requested", or the final state it came too late for."""
+
+    def end_now(self, instance_id: UUID, failure: str, now: datetime) -> str:
+        """Terminate at once; "requested" if this did it, else the final state it came too late for."""
+
+    def pause(self, instance_id: UUID, reason: str, now: datetime) -> str:
+        """Set the overlay: no turn is taken and no step claimed; the state, or the final one it came too late for."""
+
+    def resume(self, instance_id: UUID, now: datetime) -> str:
+        """Lift the overlay."""
+
+    def reopen(self, instance_id: UUID, now: datetime) -> None:
+        """Take back a block or the turn that ended the run FAILED; ``NotRetryable`` says why it cannot be."""
+
+    # messages
+    def send(self, instance_id: UUID, message: NewMessage, now: datetime) -> bool:
+        """Store a message IN THE CALLER'S TRANSACTION under the shared mailbox lock; InstanceClosed or
+        InstanceNotFound.
+
+        A message with a ``dedupe`` seen before changes nothing. True if a hint to advance is due.
+        """
+
+    # attempts
+    def claim(
+        self,
+        step_id: int,
+        *,
+        token: str,
+        lease_id: UUID | None,
+        pid: int,
+        now: datetime,
+        close_at: datetime | None,
+        look_at: datetime | None,
+    ) -> Claimed | None:
+        """Claim a step (SCHEDULED, or RETRYING and due) of an open, unpaused, unblocked instance by one guarded UPDATE.
+
+        Sets state RUNNING, attempt + 1, ``started_at`` = now, token, lease, pid, ``close_at``, ``look_at``. None if
+        there was nothing to claim: no attempt is counted then. The lease must be alive (None: no lease; in-process
+        tests). One UPDATE, then one SELECT (row, its instance's name, args and context).
+        """
+
+    def arm(self, step_id: int, token: str, *, close_at: datetime | None, look_at: datetime | None) -> bool:
+        """Set the deadlines of a running attempt anew, if ``token`` is still current."""
+
+    def change_step(self, step: OpenStep, change: StepChange, *, record: AttemptRecord | None = None) -> Changed:
+        """Write ``change`` where id, token, attempt and state are still those of ``step``.
+
+        Promote held members if it ended.
+        """
+
+    def token_of(self, step_id: int) -> str:
+        """What the outside names a step by: signed, the same for every attempt."""
+
+    def step_of(self, token: str) -> OpenStep:
+        """The row a token names, in whatever state; ``BadValue`` for a forged one, ``StepClosed`` if it is gone."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """A transaction on the engine's alias; meanwhile a write of this thread on another alias raises UsageError."""
+
+    def atomic_attempt(self, step: OpenStep) -> AbstractContextManager[bool]:
+        """``transaction`` for one attempt of an ``atomic`` step; gives whether its token is still current."""
+
+    def atomic_committed(self, step: OpenStep) -> bool:
+        """Whether that transaction was committed: the row ended and kept the token. Waits for one that is in doubt."""
+
+    def transient(self, error: BaseException | None) -> bool:
+        """Whether it is an error of the database that another try may not meet."""
+
+    def keep_superseded(self, step_id: int, record: AttemptRecord) -> None:
+        """Keep a late result for people; changes nothing else."""
+
+    def heartbeat(
+        self, step_id: int, token: str, details: str | None, now: datetime, look_at: datetime | None
+    ) -> Heartbeat:
+        """Note a sign of life of the current attempt."""
+
+    def note_step_unknown(self, step_id: int, waiting_for: str, look_at: datetime) -> None:
+        """Leave a claimable row for a worker that knows its step: say so on its instance, look again at ``look_at``."""
+
+    def dispatches(self, step_ids: Iterable[int]) -> Sequence[Dispatch]:
+        """What is needed to publish these rows."""
+
+    # processes
+    def open_lease(self, lease: Lease) -> None:
+        """Insert a lease."""
+
+    def renew_lease(self, lease_id: UUID, expires_at: datetime, *, lag: float = 0.0) -> bool:
+        """Extend a lease that is not dead and note its ``lag``; False if it was declared dead."""
+
+    def leases(self) -> Sequence[Lease]:
+        """All leases not yet declared dead."""
+
+    def bury_lease(self, lease_id: UUID, now: datetime, *, expired_by: datetime | None = None) -> bool:
+        """Declare a lease dead; with ``expired_by`` only if it has expired before that. True for the one who did it."""
+
+    def close_lease(self, lease_id: UUID) -> None:
+        """Remove a lease whose process ends in good order."""
+
+    def claims(self, *, lease_id: UUID | None = None, pid: int | None = None, limit: int = 1000) -> Sequence[OpenStep]:
+        """RUNNING (and ABANDONED) steps of one lease (and child), or of dead and vanished leases when ``lease_id`` is
+        None."""
+
+    # the clock
+    def take_tick(self, now: datetime, interval: timedelta, by: str) -> datetime | None:
+        """Win this interval's tick by compare-and-swap; None if lost, else since when ticks have run without a gap."""
+
+    def due_steps(self, now: datetime, limit: int) -> Sequence[OpenStep]:
+        """Rows whose ``look_at`` has come, oldest first, of any kind, of instances that are neither paused nor
+        blocked."""
+
+    def postpone_step(self, step: OpenStep, look_at: datetime | None, *, resends: int | None = None) -> bool:
+        """Move ``look_at`` if nobody else has: the sweep that wins acts, any other does nothing."""
+
+    def due_instances(self, now: datetime, limit: int) -> Sequence[InstanceRow]:
+        """Instances whose ``look_at`` has come, oldest first."""
+
+    def due_messages(self, now: datetime, limit: int) -> Sequence[UUID]:
+        """Instances with a message older than its grace that no turn took in; its ``look_at`` is moved on."""
+
+    def blocked(self, known: Mapping[tuple[str, int], str], limit: int) -> Sequence[UUID]:
+        """BLOCKED instances of these workflows (name, version) that this fingerprint has not tried yet."""
+
+    def next_look(self) -> datetime | None:
+        """The earliest ``look_at`` of steps and instances, for a tick that sleeps no longer than needed."""

@@ -1,0 +1,109 @@
+"""What one turn changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEntry:
+    """A row to insert. ``options`` is JSON: the policy and time-outs as they were at scheduling.
+
+    ``group`` is the position of the gather it is a member of, ``join`` that of the outermost one: while any open row
+    shares ``join``, an outcome needs no turn ("" means each outcome needs one). ``limited``: its group holds members
+    back, so the end of one promotes the next.
+    """
+
+    position: str
+    kind: str
+    name: str
+    state: str
+    args: str = ""
+    members: int = 0
+    options: str = ""
+    group: str = ""
+    join: str = ""
+    limited: bool = False
+    due_at: datetime | None = None
+    start_by_at: datetime | None = None
+    end_by_at: datetime | None = None
+    look_at: datetime | None = None
+    compensation: str = ""
+    queue: str = ""
+    result: str | None = None
+    failure: str | None = None
+    finished_at: datetime | None = None  # ended in the very turn that asked for it
+    abandoned: bool = False
+    shielded: bool = False  # runs though the run is being cancelled: shielded, cleanup, compensation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """A timer, signal wait or gather that this turn ended: its new state, and what to show as its result."""
+
+    entry_id: int
+    state: str
+    result: str | None = None
+    failure: str | None = None
+    finished_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnCommit:
+    """All that one turn changes; applied in one transaction or not at all.
+
+    ``revision`` is the one that was loaded. ``taken_entries`` and ``taken_messages`` map row ids to their order in this
+    turn. ``withdrawn`` are entry ids no longer wanted: unclaimed ones become CANCELLED, claimed ones ABANDONED; both
+    are marked ``abandoned``, so that no outcome of theirs is ever news. ``closes`` (a final state, or the body's end)
+    re-reads messages under the mailbox lock. ``last_message`` is the highest message id this turn saw.
+    ``left_messages`` are ids it saw and did not take in: with them the re-read is exact (ids become visible out of
+    order); None judges by ``last_message`` alone. ``attributes`` replaces all of them (None and empty: unchanged).
+    """
+
+    instance_id: UUID
+    revision: int
+    turn: int
+    now: datetime
+    state: str
+    fingerprint: str = ""
+    result: str | None = None
+    failure: str | None = None
+    closing_as: str = ""
+    waiting_for: str = ""
+    status_text: str | None = None
+    attributes: Mapping[str, Any] | None = None
+    entries: Sequence[NewEntry] = ()
+    taken_entries: Mapping[int, int] = field(default_factory=dict)
+    taken_messages: Mapping[int, int] = field(default_factory=dict)
+    settled: Sequence[Settled] = ()
+    withdrawn: Sequence[int] = ()
+    markers: Mapping[str, str] = field(default_factory=dict)
+    closes: bool = False
+    last_message: int = 0
+    left_messages: Sequence[int] | None = None
+    look_at: datetime | None = None  # when the sweep must look at the instance itself again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dispatch:
+    """A step row that may be claimed, as a message needs it."""
+
+    step_id: int
+    name: str
+    queue: str = ""
+    priority: int | None = None
+    due_at: datetime | None = None  # not before this (a retry)
+    close_after: float | None = None  # seconds one attempt may take
+    look_after: float | None = None  # seconds after the claim at which the sweep must look
+    task: str = ""  # it is an existing Celery task, and routed by this name; empty: a step of ours
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """A committed turn: what is to be published now, in order."""
+
+    dispatches: Sequence[Dispatch] = ()
