@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import DateTimeField, Func, Value
 from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
@@ -50,6 +50,10 @@ class Clock(Connected):
         """Close this thread's connection, unless a transaction is open on it; the next use opens another."""
         if not self.in_transaction():
             self.connection.close()
+
+    def away(self, error: BaseException) -> bool:
+        """Whether the database was not reached, broke off, or was locked: the same may succeed later."""
+        return isinstance(error, (OperationalError, InterfaceError))
 
     def on_commit(self, call: Callable[[], Any]) -> None:
         """Run ``call`` after the caller's transaction commits, at once if there is none; what it raises is logged."""

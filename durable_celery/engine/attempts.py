@@ -11,7 +11,8 @@ import logging
 import os
 import random
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,11 +24,12 @@ from durable_celery.core.journal import COMPENSATION
 from durable_celery.engine import atomic, existing, turns, verdicts
 from durable_celery.engine.atomic import Transacted
 from durable_celery.engine.execution import Guard, NoGuard, Outcome, execute
-from durable_celery.ports import AttemptRecord, Claimed, Dispatch, OpenStep, StepChange, TaskEnd
+from durable_celery.ports import AttemptRecord, Changed, Claimed, Dispatch, OpenStep, StepChange, TaskEnd
 from durable_celery.runtime import Incarnation, Runtime
 
 log = logging.getLogger("durable_celery")
 
+OUTAGE = 60.0  # seconds for which the end of a body is tried to be stored; the pool's last net is later
 HINT_WITHIN = timedelta(seconds=5)  # a retry this near may ride on a broker countdown, as a hint
 
 
@@ -136,13 +138,35 @@ def _record(rt: Runtime, step: OpenStep, outcome: Outcome, incarnation: Incarnat
         what = "timed out" if outcome.failure.timed_out else "failed"
         record = _attempt_record(step, what, outcome, now, incarnation)
     faults.reach("record.before")
-    changed = rt.store.change_step(step, change, record=record)
+    changed = _stored(rt, step, lambda: rt.store.change_step(step, change, record=record))
     faults.reach("record.after")
     if not changed.ok:
         return _superseded(rt, step, outcome, now, incarnation)
     if changed.stopped:
         change = replace(change, state=transitions.FAILED)
     return _followed(rt, step, outcome, change, changed.promoted, now)
+
+
+def _stored(rt: Runtime, step: OpenStep, store: Callable[[], Changed]) -> Changed:
+    """What a body did is worth waiting for: a database that is away for a while costs no attempt.
+
+    Its main process waits as well, with a claim that nobody takes over before the clock has run in good order again.
+    """
+    give_up_at = time.monotonic() + OUTAGE
+    pause = 0.1
+    while True:
+        try:
+            return store()
+        except Exception as error:
+            if rt.store.in_transaction() or not rt.store.away(error) or time.monotonic() >= give_up_at:
+                raise
+            log.warning(
+                "the end of step %s at %s of instance %s cannot be stored (%s: %s); it is tried again for %.0f s",
+                step.name, step.position, step.instance_id, type(error).__name__, error, give_up_at - time.monotonic(),
+            )  # fmt: skip
+        rt.store.close_connections()
+        time.sleep(random.uniform(pause / 2, pause))
+        pause = min(pause * 2, 2.0)
 
 
 def _followed(

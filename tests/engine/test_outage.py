@@ -1,0 +1,99 @@
+"""The database goes away while a body runs: what it did is stored when the database is back."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+from django.db import DataError, InterfaceError, OperationalError, connection
+
+from django_app.models import StepAttempt, StepResult
+from durable_celery import RetryPolicy, Workflow, current_step, step, workflow
+from durable_celery.engine import attempts
+from tests.pump import Pump
+
+ran: list[int] = []
+ONCE = RetryPolicy(maximum_attempts=1)
+
+
+class Away:
+    """For ``execute_wrapper``: the first ``times`` statements after the body find nobody."""
+
+    def __init__(self, error: Exception, times: int) -> None:
+        self.error = error
+        self.left = times
+
+    def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if ran and self.left:
+            self.left -= 1
+            raise self.error
+        return execute(sql, params, many, context)
+
+
+@step(name="outage.work", retry=ONCE)
+def work(fails: bool) -> int:
+    ran.append(current_step().attempt)
+    if fails:
+        raise RuntimeError("the body's own")
+    return 7
+
+
+@workflow(name="outage.run")
+def once(fails: bool) -> Workflow[int]:
+    return (yield from work(fails))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran.clear()
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+
+
+def away(error: Exception, times: int) -> AbstractContextManager[None]:
+    return connection.execute_wrapper(Away(error, times))
+
+
+@pytest.mark.parametrize("error", [
+    OperationalError("server closed the connection unexpectedly"),
+    InterfaceError("connection already closed"),
+    OperationalError(2006, "Server has gone away"),
+])  # fmt: skip
+def test_a_result_outlives_an_outage_and_no_attempt_is_counted(pump: Pump, error: Exception) -> None:
+    handle = once.start(False)
+    with away(error, 20):
+        pump.drain()
+    pump.finish()
+    assert (handle.result(timeout=0), ran) == (7, [1])
+    assert StepAttempt.objects.count() == 0
+
+
+def test_an_error_of_the_body_outlives_an_outage_as_it_was(pump: Pump) -> None:
+    handle = once.start(True)
+    with away(OperationalError("the database system is shutting down"), 20):
+        pump.drain()
+    pump.finish()
+    assert (handle.status, ran) == ("FAILED", [1])
+    (entry,) = handle.history()
+    assert entry.error is not None
+    assert entry.error.message == "the body's own"
+    assert StepAttempt.objects.get().outcome == "failed"
+
+
+def test_an_outage_without_end_is_an_error_of_the_message_and_the_row_is_judged_by_its_time(
+    pump: Pump, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "OUTAGE", 0.0)
+    handle = once.start(False)
+    with away(OperationalError("gone"), 10**6), pytest.raises(OperationalError, match="gone"):
+        pump.drain()
+    assert StepResult.objects.get().state == "RUNNING"
+    pump.finish()
+    assert handle.status == "FAILED"
+    assert StepAttempt.objects.get().outcome == "timed out"
+
+
+def test_what_the_database_refuses_is_not_tried_again(pump: Pump) -> None:
+    once.start(False)
+    with away(DataError("value too long"), 1), pytest.raises(DataError):
+        pump.drain()
