@@ -9,6 +9,7 @@ from tests.project.testapp import case_atomic as case_atomic
 from tests.project.testapp import case_cancelling as case_cancelling
 from tests.project.testapp import case_connections as case_connections
 from tests.project.testapp import case_errors as case_errors
+from tests.project.testapp import case_joins as case_joins
 from tests.project.testapp import case_kills as case_kills
 from tests.project.testapp import case_neighbours as case_neighbours
 from tests.project.testapp import case_transactions as case_transactions
