@@ -86,7 +86,7 @@ def main() -> int:
         return measure(chosen.measure, chosen.kills, chosen.lease)
     printed: list[str] = []
     say(f"Seconds until a step runs again; {chosen.database}, LEASE {chosen.lease:g} s, the rest by default.", printed)
-    say(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start.\n", printed)
+    say(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start, niceness {os.nice(0)}.\n", printed)
     say(HEADER, printed)
     statuses = [measure_apart(broker, chosen, printed) for broker in chosen.broker or BROKERS]
     if chosen.output:
