@@ -11,6 +11,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 p
 	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := $(VENV)/bin
 ARGS ?=
+COMMA := ,
 
 .PHONY: demo test check nightly docs clean
 
@@ -36,7 +37,7 @@ docs: $(VENV)/.docs
 
 # One stamp for each set of extras: made again when pyproject.toml changes.
 $(VENV)/.demo: EXTRAS = postgres,mysql,redis
-$(VENV)/.test: EXTRAS = test
+$(VENV)/.test: EXTRAS = test$(if $(CI),$(COMMA)browser)
 $(VENV)/.nightly: EXTRAS = test,nightly
 $(VENV)/.docs: EXTRAS = docs
 $(VENV)/.demo $(VENV)/.test $(VENV)/.nightly $(VENV)/.docs: pyproject.toml | $(BIN)/pip

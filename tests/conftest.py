@@ -30,6 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("durable_celery")
     group.addoption("--engine-only", action="store_true", help="leave out what needs neither database nor broker")
     group.addoption("--packaging", action="store_true", help="also build the wheel and install it as a user would")
+    group.addoption("--browser", action="store_true", help="also what clicks in a browser; needs the extra browser")
     group.addoption("--nightly", action="store_true", help="also what takes minutes or measures time")
 
 
@@ -59,6 +60,8 @@ def mark_engine_tests(item: pytest.Item) -> None:
 
 def belongs(item: pytest.Item, config: pytest.Config) -> bool:
     if has(item, "packaging") and not config.getoption("--packaging"):
+        return False
+    if has(item, "browser") and not config.getoption("--browser"):
         return False
     if has(item, "nightly") and not config.getoption("--nightly"):
         return False

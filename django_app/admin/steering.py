@@ -127,11 +127,11 @@ class SteeringAdmin(admin.ModelAdmin):
         done = [(instance, outcome) for instance, outcome in outcomes if outcome.ok]
         refused = [(instance, outcome) for instance, outcome in outcomes if not outcome.ok]
         if len(done) == 1:
-            self.message_user(request, f"{done[0][0]}: {done[0][1].text}", messages.SUCCESS)
+            self.message_user(request, f"{done[0][1].text}: {done[0][0]}", messages.SUCCESS)
         elif done:
-            self.message_user(request, f"{len(done)} instances: {done[0][1].text}", messages.SUCCESS)
+            self.message_user(request, f"{done[0][1].text}: {len(done)} instances", messages.SUCCESS)
         for instance, outcome in refused[:TOLD]:
-            self.message_user(request, f"{instance}: {outcome.text}", messages.WARNING)
+            self.message_user(request, f"refused for {instance}: {outcome.text}", messages.WARNING)
         if len(refused) > TOLD:
             self.message_user(request, f"{len(refused) - TOLD} more were refused as well", messages.WARNING)
 

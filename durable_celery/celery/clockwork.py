@@ -14,7 +14,9 @@ from durable_celery import runtime, sweeps
 from durable_celery.celery import lease
 from durable_celery.celery.gate import gate
 from durable_celery.celery.quiet import Sparing
+from durable_celery.celery.sockets import within
 
+PATIENCE = 10.0  # seconds for one tick's publishing: who starts a workflow cannot wait for a slow broker, the tick can
 SHORTEST = 0.05  # seconds between two looks at least
 ALMOST = 0.85  # share of an interval in which its winner may look early; then the interval is anybody's
 
@@ -52,7 +54,7 @@ class Clockwork:
         """Do what is due; returns in how many seconds to look again."""
         tick = runtime.current().settings.tick.total_seconds()
         try:
-            with gate.database():
+            with gate.database(), within(PATIENCE):
                 wait = self._tick(tick)
         except Exception as error:
             self._complain.warning(

@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from durable_celery.celery.sockets import keep_to_deadline
+
 KEPT = 8  # idle producers kept for each app
 
 _inherited: list[Any] = []  # a parent's connections: a child must neither use nor say goodbye on them
@@ -72,6 +74,7 @@ class Producers:
     def _connect(self, app: Any) -> Any:
         connection = app.connection_for_write(connect_timeout=self._wait)
         _limit(connection, self._wait)
+        keep_to_deadline(connection)
         try:
             connection.connect()
             _limit_socket(connection, self._wait)

@@ -23,6 +23,7 @@ from durable_celery.celery import canvas, existing_task
 from durable_celery.celery.current_app import current_app
 from durable_celery.celery.producers import Producers
 from durable_celery.celery.quiet import Sparing
+from durable_celery.celery.sockets import within
 from durable_celery.conf import Settings
 from durable_celery.ports import Dispatch, TaskCall, TaskEnd
 from durable_celery.registry import registry
@@ -149,7 +150,8 @@ class CeleryTransport:
             app = self._app()
             if app.conf.task_always_eager:  # there is no broker; who runs things at once takes them from here
                 return 0
-            self._send_all(app, messages, done, began)
+            with within(self._timeout):
+                self._send_all(app, messages, done, began)
         except Exception as error:
             self._note_failure(error, len(messages) - len(done))
         else:

@@ -13,7 +13,7 @@ from tests.pump import Pump
 
 ran: list[int] = []
 seen: list[StepFailed] = []
-unlimited = RetryPolicy(maximum_attempts=0, initial_interval=10, backoff_coefficient=1, jitter=False)
+unlimited = RetryPolicy(maximum_attempts=0, initial_interval=100, backoff_coefficient=1, jitter=False)
 
 
 def failing() -> None:
@@ -58,12 +58,12 @@ def test_o50_no_limit_goes_on_until_the_deadline_of_all_attempts(pump: Pump) -> 
     began = pump.now
     handle = trying.start("for_ever")
     pump.advance_time(minutes=50)
-    assert len(ran) == 301
+    assert len(ran) == 31
     assert handle.status == "WAITING"
     pump.finish()
     assert handle.result(timeout=0) == "failed"
-    assert 355 <= len(ran) <= 361
-    assert pump.now - began <= timedelta(seconds=3600 + 10)
+    assert 35 <= len(ran) <= 37
+    assert pump.now - began <= timedelta(seconds=3600 + 100)
     assert "never" in str(seen[-1]) or seen[-1].timed_out
 
 

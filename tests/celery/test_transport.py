@@ -217,6 +217,37 @@ def test_a_silent_broker_costs_publish_timeout_in_total_and_raises_nothing(new_a
     assert time.monotonic() - began < 1.9  # the rest is a busy machine
 
 
+@pytest.fixture
+def slow_port():
+    """A server that speaks Redis, each answer after 0.2 s."""
+    server = socket.create_server(("127.0.0.1", 0), backlog=64)
+
+    def answer(connection):
+        while connection.recv(65536):
+            time.sleep(0.2)
+            connection.sendall(b"+OK\r\n")
+
+    def accept():
+        while True:
+            try:
+                connection = server.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    yield server.getsockname()[1]
+    server.close()
+
+
+def test_a_slow_broker_costs_publish_timeout_in_total(new_app, slow_port):
+    app = new_app(broker=f"redis://127.0.0.1:{slow_port}/0")
+    transport = transport_on(app, publish_timeout=timedelta(seconds=0.7))
+    began = time.monotonic()
+    transport.dispatch([one()] * 50, NOW)
+    assert time.monotonic() - began < 1.5  # fifty answers alone would take ten seconds
+
+
 @pytest.mark.parametrize("scheme", ["redis", "amqp"])
 def test_a_closed_port_costs_next_to_nothing_and_raises_nothing(new_app, closed_port, scheme):
     transport = transport_on(new_app(broker=f"{scheme}://127.0.0.1:{closed_port}"))

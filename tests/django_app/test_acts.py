@@ -243,7 +243,7 @@ def test_an_act_is_done_and_logged_with_user_states_and_reason(
         response = admin_client.post(LIST, chosen(act, instance, confirmed="yes", **given))
         assert response["Location"] == LIST
     logged, told = EXPECTED[act]
-    assert said(response) == [f"{instance}: {told}"]
+    assert said(response) == [f"{told}: {instance}"]
     assert facts(instance) != before
     entry = LogEntry.objects.get()
     assert entry.change_message == f"{logged}. Reason: the customer called"
@@ -276,8 +276,8 @@ def test_terminating_many_says_how_many_and_which_were_refused(pump: Pump, admin
     response = admin_client.post(LIST, chosen("terminate", *instances, confirmed="yes", reason="old"))
     assert [row(one.pk).state for one in instances] == [t.TERMINATED, t.COMPLETED, t.TERMINATED]
     done, refused = said(response)
-    assert done == "2 instances: terminated"
-    assert refused == f"{instances[1]}: it is COMPLETED or about to be, and cannot be terminated"
+    assert done == "terminated: 2 instances"
+    assert refused == f"refused for {instances[1]}: it is COMPLETED or about to be, and cannot be terminated"
     assert LogEntry.objects.count() == 2
 
 
@@ -325,7 +325,7 @@ def test_a_retry_of_a_blocked_one_is_tried_again(pump: Pump, admin_client: Clien
     assert instance.state == t.BLOCKED
     tries = len(ran)
     response = admin_client.post(url(instance, "retry"), {"reason": "fixed"})
-    assert said(response) == [f"{instance}: will be tried again"]
+    assert said(response) == [f"will be tried again: {instance}"]
     pump.drain()
     assert len(ran) == tries + 1
 
@@ -334,7 +334,7 @@ def test_a_run_that_went_on_as_a_newer_one_is_left_alone(db: None, admin_client:
     instance = made()
     WorkflowInstance.objects.filter(pk=instance.pk).update(state=t.CONTINUED)
     response = admin_client.post(url(instance, "terminate"), {"reason": ""})
-    assert said(response) == [f"{instance}: it went on as a newer run; open that one"]
+    assert said(response) == [f"refused for {instance}: it went on as a newer run; open that one"]
     assert row(instance.pk).state == t.CONTINUED
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -191,6 +192,13 @@ def test_a_workflow_completes_in_a_fresh_project(project: Project, worker: Path)
     assert "no issues" in project.manage("check")
     assert project.manage("shell", "-c", START).strip().splitlines()[-1] == "hello Ana!", worker.read_text()
     assert "Traceback" not in worker.read_text()
+
+
+def test_celery_has_the_verbs_of_manage(project: Project) -> None:
+    for program in (("python", "manage.py"), ("celery", "-A", "proj")):
+        listed = project.run(*program, "durable", "list", "--workflow", "nothing", "--json")
+        assert json.loads(listed) == []
+    assert "usage: celery durable" in project.run("celery", "-A", "proj", "durable", "--help")
 
 
 def test_the_migrations_are_complete(project: Project) -> None:
