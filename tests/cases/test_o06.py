@@ -3,6 +3,8 @@ about is found by its age and sent again."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from django_app.models import StepResult
@@ -10,7 +12,7 @@ from durable_celery import Workflow, step, workflow
 from durable_celery.engine.verdicts import RESEND_GRACE
 from tests.broker import lose_messages, waiting_messages
 from tests.effects import effects
-from tests.processes import signal, signal_to
+from tests.processes import signal_to
 from tests.project.testapp.workflows import sequence
 
 FAST = {"env": {"TEST_DURABLE_CELERY": '{"TICK": 0.2}'}}
@@ -74,7 +76,7 @@ def test_o06_a_workflow_whose_only_message_was_lost_before_any_worker_ran_comple
     ],
 )
 def test_o06_workers_told_to_stop_while_messages_pour_in_lose_and_double_nothing(start_worker, workers, each):
-    handles = []
+    handles: list[Any] = []
     for number in range(workers):
         worker = start_worker(**FAST)
         for _ in range(each):

@@ -93,5 +93,8 @@ def test_o14_real_workers_wait_for_the_third_attempt(start_worker: Any) -> None:
     assert handle.result(timeout=30) == ["quiet", 3]
     row = next(entry for entry in handle.history() if entry.name.endswith("flaky"))
     assert row.attempts == 3
-    later = handle._row().finished_at - row.finished_at
+    finished_at = handle._row().finished_at
+    assert finished_at is not None
+    assert row.finished_at is not None
+    later = finished_at - row.finished_at
     assert later >= timedelta(0)

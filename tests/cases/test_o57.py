@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import OperationalError, connection
@@ -91,7 +92,8 @@ def test_o57_a_sleep_takes_as_long_as_it_was_recorded_for_whatever_dies_or_is_aw
         assert handle.status == "WAITING"
     pump.finish()
 
-    began, woke = handle.result(timeout=0)
+    span: Any = handle.result(timeout=0)
+    began, woke = span
     assert began == recorded.scheduled_at
     assert recorded.due_at == recorded.scheduled_at + timedelta(seconds=10)
     assert timedelta(0) <= woke - recorded.due_at <= pump.settings.tick

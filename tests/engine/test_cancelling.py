@@ -136,6 +136,11 @@ def naps() -> Workflow[str]:
     return (yield from note("rested"))
 
 
+def cancel_and_drain(pump: Pump, handle: WorkflowHandle[Any]) -> None:
+    steering.cancel(UUID(handle.id))
+    pump.drain()
+
+
 def states(handle: WorkflowHandle[Any]) -> list[tuple[str, str]]:
     return [(entry.position, entry.state) for entry in handle.history()]
 
@@ -177,7 +182,7 @@ def test_cancel_gives_up_an_unclaimed_step_whose_message_comes_later(pump: Pump)
 
 def test_cancel_while_a_step_runs_gives_the_body_its_value_first(pump: Pump) -> None:
     handle = two_steps.start()
-    hooks["first"] = lambda: [steering.cancel(UUID(handle.id)), pump.drain()]
+    hooks["first"] = lambda: cancel_and_drain(pump, handle)
     pump.drain()
     assert ran == ["first", "saw first"]
     assert handle.status == "CANCELLED"
@@ -229,7 +234,7 @@ def test_a_shielded_step_runs_though_it_was_not_claimed_and_its_value_comes(pump
 
 def test_cancel_of_a_gather_waits_for_the_claimed_member_and_starts_no_other(pump: Pump) -> None:
     handle = side_by_side.start()
-    hooks["a"] = lambda: [steering.cancel(UUID(handle.id)), pump.drain()]
+    hooks["a"] = lambda: cancel_and_drain(pump, handle)
     pump.drain()
     assert ran == ["a"]
     assert handle.status == "CANCELLED"

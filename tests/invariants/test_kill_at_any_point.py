@@ -163,13 +163,14 @@ def test_a_kill_at_a_fault_point_changes_nothing_in_the_outcome(pump, point, pro
 
 @pytest.mark.parametrize("first", [1, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(2, STRIDE + 1))])
 def test_a_kill_before_any_statement_or_commit_changes_nothing_in_the_outcome(pump, monkeypatch, first):
-    commit = connection._commit
+    real: Any = connection
+    commit = real._commit
 
     def mortal_commit() -> None:
         try:
             pump.reach_statement()
         except Killed:
-            connection._rollback()  # as the server does when the connection breaks
+            real._rollback()  # as the server does when the connection breaks
             raise
         commit()
 
