@@ -3,6 +3,7 @@ about is found by its age and sent again."""
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest

@@ -107,7 +107,8 @@ def test_o57_a_sleep_that_ends_while_the_database_is_away_ends_when_it_is_back_a
         pump.advance_time(2)
     pump.now += timedelta(seconds=3)
     pump.advance_time(0)
-    began, woke = handle.result(timeout=0)
+    span: Any = handle.result(timeout=0)
+    began, woke = span
     assert woke - began == pump.now - began
 
 
