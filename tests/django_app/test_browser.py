@@ -97,7 +97,8 @@ def pages(instances: dict[str, str]) -> list[str]:
     waits, failed = (f"{LIST}{instances[name]}/" for name in ("waits", "failed"))
     acts = ("signal", "cancel", "terminate", "pause", "resume", "retry")
     return [
-        "/admin/", LIST, f"{LIST}?name=tests.browser.failing", f"{waits}change/", f"{waits}steps/1/", f"{waits}history/",
+        "/admin/", LIST, f"{LIST}?name=tests.browser.failing",
+        f"{waits}change/", f"{waits}steps/1/", f"{waits}history/",
         f"{failed}change/", f"{failed}steps/1/", *(f"{waits}{act}/" for act in acts),
     ]  # fmt: skip
 
