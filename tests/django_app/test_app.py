@@ -61,7 +61,7 @@ def test_every_entry_gives_the_same_app_with_models_and_finds_workflows_and_step
     result = python(tmp_path, "-c", REPORT)
     assert result.returncode == 0, result.stderr
     config, names, connection = result.stdout.splitlines()
-    assert config == "DurableCeleryConfig django_app durable_celery 9"
+    assert config == "DurableCeleryConfig django_app durable_celery 10"
     assert names == "['shop.buy'] ['shop.charge']"
     assert connection == "None", "starting Django asked the database"
 
