@@ -62,7 +62,7 @@ def test_every_entry_gives_the_same_app_with_models_and_finds_workflows_and_step
     assert result.returncode == 0, result.stderr
     config, names, connection = result.stdout.splitlines()
     assert config == "DurableCeleryConfig django_app durable_celery 10"
-    assert names == "['shop.buy'] ['shop.charge']"
+    assert names == "['durable_celery.run', 'shop.buy'] ['shop.charge']"
     assert connection == "None", "starting Django asked the database"
 
 
