@@ -23,7 +23,7 @@ from tests.project.testapp.workflows import napping, sequence
 from tests.pump import counted
 
 HOUR = 3600
-STARTED = 50  # of the sleepers, the others are rows that look like theirs
+STARTED = 15  # of the sleepers, the others are rows that look like theirs
 MIB = 1024 * 1024
 
 
@@ -41,7 +41,7 @@ def test_o02_thousands_of_sleepers_cost_a_worker_no_memory_and_the_broker_no_mes
     sequence.start("warm up", 2).result(timeout=30)
     before = size(worker)
     handles = napping.start_many([(f"sleeper {number}", HOUR) for number in range(STARTED)])
-    eventually(lambda: timers().count() == STARTED, "the sleepers to sleep")
+    eventually(lambda: timers().count() == STARTED, "the sleepers to sleep", seconds=60)
     multiply(UUID(handles[0].id), sleepers - STARTED)
     let_tick(4)
 

@@ -19,7 +19,11 @@ pytestmark = [pytest.mark.prefork, pytest.mark.kill, pytest.mark.django_db(trans
 def start_namesake(start_worker, run: str) -> Worker:
     """A worker of the one name, for the queue of this run alone."""
     worker: Worker = start_worker(
-        env={"TEST_DURABLE_CELERY": f'{{"LEASE": {LEASE}, "TICK": 0.2}}'},
+        env={
+            "TEST_DURABLE_CELERY": f'{{"LEASE": {LEASE}, "TICK": 0.2}}',
+            # On RabbitMQ Celery lets no second worker of a name in unless it is told to.
+            "TEST_CELERY": '{"control_queue_exclusive": false}',
+        },
         arguments=["-n", "pod-1@h", "-Q", queue(run)],
         concurrency=1,
         ready=False,
