@@ -28,7 +28,7 @@ def test_many_slow_answers_share_one_deadline(pair):
         while not ended.wait(0.05):
             other.send(b"x")
 
-    def ask():
+    def ask() -> None:
         while True:
             one.recv(1)
 
