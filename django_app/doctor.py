@@ -14,14 +14,17 @@ from django_app import looks
 from django_app.models import EngineHeartbeat, StepResult, WorkerLease, WorkflowInstance
 from django_app.models.querysets import engine_alias
 from django_app.readiness import missing_migrations, what_to_do
+from durable_celery import runtime
 from durable_celery.core import journal
 from durable_celery.core import transitions as t
 
 PATIENCE = timedelta(seconds=60)  # longer than anything takes while all is well
 COUNTED = 1_000
 NAMED = 5
+QUEUES = 20
 RUNS = (journal.STEP, journal.COMPENSATION)
 MOVING = tuple(state for state in t.OPEN_STATES if state != t.BLOCKED)
+ACTIVE = Q(instance__state__in=MOVING, instance__paused_at__isnull=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,13 +38,17 @@ class Finding:
     examples: Sequence[str] = field(default_factory=tuple)
 
 
-def findings(*, now: datetime, patience: timedelta = PATIENCE) -> list[Finding]:
-    """Everything found, causes before consequences; an unreachable or unmigrated database ends the examination."""
+def findings(*, now: datetime | None = None, patience: timedelta = PATIENCE) -> list[Finding]:
+    """Everything found, causes before consequences; an unreachable or unmigrated database ends the examination.
+
+    ``now`` is by the database's clock, and read from it by default: this machine's may be wrong.
+    """
     try:
         first = [*_checks(), *_migrations()]
         if any(finding.id == "migrations" for finding in first):
             return first
-        return [*first, *_processes(now, patience), *_instances(now), *_steps(now, patience)]
+        now = now or runtime.current().clock.measure()
+        return [*first, *_processes(now, patience), *_instances(now), *_queues(now, patience), *_steps(now, patience)]
     except DatabaseError as error:
         return [
             Finding(
@@ -107,18 +114,27 @@ def _instances(now: datetime) -> Iterator[Finding]:
         )
 
 
-def _steps(now: datetime, patience: timedelta) -> Iterator[Finding]:
-    active = Q(instance__state__in=MOVING, instance__paused_at__isnull=True)
+def _queues(now: datetime, patience: timedelta) -> Iterator[Finding]:
+    """What was sent to a queue, or was due to be, and not taken from it: a worker can be alive and consume nothing."""
     late = now - patience
-    unclaimed = StepResult.objects.filter(active, kind__in=RUNS, state=t.SCHEDULED, scheduled_at__lt=late)
-    for row in unclaimed.order_by().values("queue").annotate(count=Count("id"), since=Min("scheduled_at"))[:20]:
-        yield Finding(
-            id="unclaimed",
-            text=f"{row['count']} steps in {_queue(row['queue'])} were not taken by any worker, the oldest since "
-            f"{looks.moment(row['since'])}",
-            do="check that a worker consumes this queue (celery -A proj worker -Q ...), and that it is not stuck",
-            count=row["count"],
-        )
+    sent = StepResult.objects.filter(ACTIVE, kind__in=RUNS)
+    steps = sent.filter(state=t.SCHEDULED, scheduled_at__lt=late)
+    retries = sent.filter(state=t.RETRYING, due_at__lt=late)
+    starts = WorkflowInstance.objects.filter(state=t.PENDING, paused_at__isnull=True, start_at__lt=late)
+    for rows, since, what in ((steps, "scheduled_at", "steps"), (retries, "due_at", "retries of steps"),
+                              (starts, "start_at", "started workflows")):  # fmt: skip
+        for row in rows.order_by().values("queue").annotate(count=Count("pk"), since=Min(since))[:QUEUES]:
+            yield Finding(
+                id="unclaimed",
+                text=f"{row['count']} {what} in {_queue(row['queue'])} were not taken by any worker, the oldest since "
+                f"{looks.moment(row['since'])}",
+                do="check that a worker consumes this queue (celery -A proj worker -Q ...), and that it is not stuck",
+                count=row["count"],
+            )
+
+
+def _steps(now: datetime, patience: timedelta) -> Iterator[Finding]:
+    late = now - patience
     overdue = StepResult.objects.due(late)
     if count := len(overdue.values_list("id", flat=True)[:COUNTED]):
         yield Finding(
@@ -127,7 +143,7 @@ def _steps(now: datetime, patience: timedelta) -> Iterator[Finding]:
             do="the ticks do not keep up or fail: read the log of a worker for durable_celery",
             count=count,
         )
-    outcomes = StepResult.objects.outcomes().filter(active, finished_at__lt=late)
+    outcomes = StepResult.objects.outcomes().filter(ACTIVE, finished_at__lt=late)
     if found := _ids(outcomes.filter(join__isnull=True)):
         yield Finding(
             id="outcomes",

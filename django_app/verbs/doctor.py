@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser
 from dataclasses import asdict
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import Any
 
 from django_app import doctor
@@ -25,7 +25,7 @@ def arguments(parser: ArgumentParser) -> None:
 def run(options: Any, console: Console) -> int:
     if not 0 < options.patience < 1e8:
         raise WrongUsage(f"--patience is {options.patience:g}, expected seconds, more than 0")
-    found = doctor.findings(now=datetime.now(timezone.utc), patience=timedelta(seconds=options.patience))
+    found = doctor.findings(patience=timedelta(seconds=options.patience))
     if options.json:
         console.document({"ok": not found, "findings": [asdict(finding) for finding in found]})
     else:

@@ -79,6 +79,19 @@ def test_steps_no_worker_takes_are_found_by_queue(healthy: Any) -> None:
     assert "queue 'vip'" in findings[0].text
 
 
+def test_retries_and_starts_no_worker_takes_are_found_by_queue(healthy: Any) -> None:
+    waiting = new_instance()
+    new_step(waiting, "1", state="RETRYING", due_at=NOW - HOUR, look_at=NOW + HOUR, queue="slow")
+    new_step(waiting, "2", state="RETRYING", due_at=NOW + HOUR, look_at=NOW + HOUR, queue="slow")
+    new_instance(state="PENDING", start_at=NOW - HOUR, queue="vip")
+    new_instance(state="PENDING", start_at=NOW + HOUR, queue="vip")
+    new_instance(state="PENDING", start_at=NOW - HOUR, queue="vip", paused_at=NOW)
+    findings = doctor.findings(now=NOW)
+    assert [(f.id, f.count) for f in findings] == [("unclaimed", 1), ("unclaimed", 1)]
+    assert "1 retries of steps in queue 'slow'" in findings[0].text
+    assert "1 started workflows in queue 'vip'" in findings[1].text
+
+
 @pytest.mark.parametrize("fields", [{"paused_at": NOW}, {"state": "TERMINATED"}])
 def test_steps_of_paused_and_closed_instances_are_in_order(healthy: Any, fields: dict[str, Any]) -> None:
     instance = new_instance(**fields)
