@@ -91,7 +91,11 @@ def sleep(seconds: Duration | None = None, **units: float) -> Command[None]:
 
 def sleep_until(when: Any) -> Command[None]:
     """Wait until an aware datetime; one in the past means the next tick. A naive one is a ``BadValue``."""
-    return TimerCommand(until=instant(when, "sleep_until").astimezone(timezone.utc))
+    try:
+        until = instant(when, "sleep_until").astimezone(timezone.utc)
+    except OverflowError:
+        raise BadValue(f"sleep_until({when!r}) is beyond the last day there is", path="sleep_until") from None
+    return TimerCommand(until=until)
 
 
 def shield(command: Command[T]) -> Command[T]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import difflib
 import inspect
 import json
@@ -110,7 +109,8 @@ class Step(Generic[P, R]):
     ) -> Step[P, R]:
         """The same step on other terms, for the calls made through what is returned."""
         given = {k: v for k, v in locals().items() if k != "self" and v is not UNSET}
-        other = copy.copy(self)
+        other: Step[P, R] = object.__new__(type(self))  # copy.copy would find the registered one by its name
+        other.__dict__.update(self.__dict__)
         other.options = replace(self.options, **_checked(self.name, given))
         other._terms = None
         return other

@@ -27,14 +27,16 @@ class Groups(Connected):
             return ()
         while (row := self._first_held(ended)) is not None:
             terms: dict[str, Any] = json.loads(row.options) if row.options else {}
-            if terms.get("schedule_to_start") is not None:
-                row.start_by_at = now + timedelta(seconds=terms["schedule_to_start"])
-            row.look_at = min(
-                now + RESEND, *(x for x in (row.start_by_at, row.end_by_at) if x is not None), now + RESEND
-            )
+            # Its clocks start now: it could not run before.
+            row.start_by_at = _after(now, terms.get("schedule_to_start"))
+            row.end_by_at = _after(now, terms.get("schedule_to_close"))
+            row.look_at = min(x for x in (now + RESEND, row.start_by_at, row.end_by_at) if x is not None)
             row.state = t.SCHEDULED
             held = self.rows(StepResult).filter(pk=row.pk, state=t.HELD)
-            if held.update(state=t.SCHEDULED, scheduled_at=now, start_by_at=row.start_by_at, look_at=row.look_at):
+            if held.update(
+                state=t.SCHEDULED, scheduled_at=now, start_by_at=row.start_by_at, end_by_at=row.end_by_at,
+                look_at=row.look_at,
+            ):  # fmt: skip
                 return (rows.dispatch_of(row),)
         return ()
 
@@ -45,7 +47,13 @@ class Groups(Connected):
         if found is None:
             return True
         options, failed = found
-        return bool(failed) and not (options and json.loads(options).get("goes_on"))
+        rules: dict[str, Any] = json.loads(options) if options else {}
+        if not failed or rules.get("return_exceptions") or rules.get("needed"):
+            return False
+        if not rules.get("tolerate"):
+            return True
+        failures = self.rows(StepResult).filter(instance_id=ended.instance_id, group=ended.group, state=t.FAILED)
+        return bool(failures.count() > rules["tolerate"])
 
     def _first_held(self, ended: OpenStep) -> StepResult | None:
         held = self.rows(StepResult).filter(instance_id=ended.instance_id, group=ended.group, state=t.HELD)
@@ -59,3 +67,7 @@ class Groups(Connected):
             .first()
         )
         return row
+
+
+def _after(now: datetime, seconds: float | None) -> datetime | None:
+    return None if seconds is None else now + timedelta(seconds=seconds)

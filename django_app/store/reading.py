@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, TextField, Value, When
 
 from django_app.models import Marker, Message, StepResult, WorkflowInstance
 from django_app.models.querysets import NO_STEP, OUTCOME
@@ -73,8 +73,10 @@ class Reading(Clock):
         return Loaded(instance=rows.instance_row(values), journal=stored)
 
     def _entries(self, instance_id: UUID, names: tuple[str, ...]) -> Sequence[journal.Entry]:
-        found = self.rows(StepResult).filter(instance_id=instance_id).order_by("id").values_list(*names)
-        return [rows.entry(names, values) for values in found]
+        # Of a gather its rules as recorded; of a step, its terms are nothing to replay.
+        rules = Case(When(kind=journal.GATHER, then=F("options")), default=Value(""), output_field=TextField())
+        found = self.rows(StepResult).filter(instance_id=instance_id).order_by("id").annotate(rules=rules)
+        return [rows.entry((*names, "options"), values) for values in found.values_list(*names, "rules")]
 
     def _messages(self, instance_id: UUID) -> Sequence[journal.Message]:
         found = self.rows(Message).filter(instance_id=instance_id).order_by("id")

@@ -6,6 +6,7 @@ have ended: it ends the tick alone. The lease and the watch end when everything 
 
 from __future__ import annotations
 
+import gc
 import logging
 from typing import Any
 
@@ -101,6 +102,9 @@ class Presence:
         if self._waker is not None:
             self._watch = Watch(self._pool, self.seat, self._errands, self._waker.wake)
             self._watch.start()
+            # Celery collects garbage before each fork. What is here now stays anyway; looking through it all would hold
+            # the GIL for 0.1 s and more, just when a dead child's claims are to be given back.
+            gc.freeze()
         if runtime.current().settings.tick_in_worker:
             self._clockwork = Clockwork(self.seat.node)
             self._clockwork.start()

@@ -109,8 +109,25 @@ def current_step(rt: Runtime, claimed: Claimed, terms: verdicts.Terms) -> contex
 
 def stops_the_process(error: BaseException) -> bool:
     """Whether it is no end of the body: a stop signal, a worker that shuts down."""
-    told = isinstance(error, (KeyboardInterrupt, GeneratorExit)) or type(error).__module__ == "celery.exceptions"
-    return told and not isinstance(error, Exception)
+    if isinstance(error, Exception):
+        return False
+    if isinstance(error, (KeyboardInterrupt, GeneratorExit)) or type(error).__module__ == "celery.exceptions":
+        return True
+    return isinstance(error, SystemExit) and _raised_by_the_worker(error)
+
+
+def interrupts_a_turn(error: BaseException) -> bool:
+    """Whether it is no doing of a workflow's body: the same, and a time limit, which is the process's."""
+    return stops_the_process(error) or type(error).__module__ == "billiard.exceptions"
+
+
+def _raised_by_the_worker(error: BaseException) -> bool:
+    """A body may raise SystemExit of its own; a stopped pool process raises it in billiard's signal handler."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    name = str(trace.tb_frame.f_globals.get("__name__", "")) if trace is not None else ""
+    return name.partition(".")[0] in ("billiard", "celery")
 
 
 def _later(step: OpenStep, error: RetryLater) -> Outcome:

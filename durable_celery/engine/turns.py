@@ -23,7 +23,7 @@ from durable_celery.core import compensation, journal, transitions
 from durable_celery.core.decision import Closing, Decision, Opening
 from durable_celery.core.failure import failure_of, printable
 from durable_celery.core.replay import replay
-from durable_celery.engine import endings, verdicts
+from durable_celery.engine import endings, execution, verdicts
 from durable_celery.errors import PayloadError, WorkflowNotFound
 from durable_celery.ports import Committed, InstanceRow, Loaded, NewEntry, Settled, TurnCommit
 from durable_celery.registry import registry
@@ -114,7 +114,8 @@ def _decide(rt: Runtime, loaded: Loaded, definition: WorkflowDefinition[Any, Any
             definition.body, args, kwargs, loaded.journal,
             turn=instance.turn + 1, now=now, started_at=instance.started_at if instance.turn else None,
             decode=codec.decode, encode=lambda value, root: codec.encode(value, root=root),
-            adapt=rt.transport.adapt, fails_on=definition.options.fails_on, info=info,
+            adapt=rt.transport.adapt, fails_on=definition.options.fails_on,
+            interrupts=execution.interrupts_a_turn, info=info,
         )  # fmt: skip
     return _with_result(rt, decision, definition)
 

@@ -169,7 +169,6 @@ def test_a_gather_forgives_failures_by_three_of_its_rules(rules: GatherRules, fo
 # -- a step on other terms ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(reason="copy.copy of a step gives the step itself back, by __reduce__; remove this once it does not")
 def test_a_step_on_other_terms_leaves_the_step_itself_alone() -> None:
     before = built(lambda: elsewhere(1))
     other = built(lambda: elsewhere.using(queue="slow", retry=None, schedule_to_close_timeout=5)(1))

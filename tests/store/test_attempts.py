@@ -261,7 +261,16 @@ def test_a_member_let_go_has_its_time_in_the_queue_from_then_on(store):
     assert (step_row(ids[2]).start_by_at, step_row(ids[2]).look_at) == (at(22), at(22))
 
 
-@pytest.mark.parametrize(("options", "goes_on"), [("", False), ('{"goes_on":true}', True)])
+@pytest.mark.parametrize(
+    ("options", "goes_on"),
+    [
+        ("", False),
+        ('{"return_exceptions":true}', True),
+        ('{"needed":1}', True),
+        ('{"tolerate":1}', True),
+        ('{"tolerate":0}', False),
+    ],
+)
 def test_after_a_failure_a_member_is_let_go_only_if_failures_stand(store, options, goes_on):
     _, (_, first, second, third, _fourth) = limited(store, options=options)
     assert bool(end(store, claimed(store, first), "FAILED").promoted) == goes_on
