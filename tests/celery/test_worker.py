@@ -12,6 +12,7 @@ from kombu import Connection
 from durable_celery import runtime, sweeps
 from durable_celery.celery import clockwork as clockworks
 from durable_celery.celery import install, seat
+from durable_celery.celery import worker as workers
 from durable_celery.celery.clockwork import SHORTEST, Clockwork
 from durable_celery.sweeps import TickReport
 from tests.celery.fakes import runtime_with
@@ -64,6 +65,17 @@ def test_what_the_worker_still_held_is_released_before_its_lease_ends(new_app, q
     with start_worker(new_app(), pool="solo", perform_ping_check=False):
         (lease_id,) = quiet.leases
     assert order == [("released", lease_id), ("closed", lease_id)]
+
+
+def test_what_a_prefork_worker_starts_with_is_left_out_of_the_collections_before_its_forks(quiet, monkeypatch):
+    frozen = []
+    monkeypatch.setattr(workers.gc, "freeze", lambda: frozen.append(True))
+    for prefork in (False, True):
+        monkeypatch.setattr(workers, "_is_prefork", lambda pool, answer=prefork: answer)
+        presence = workers.Presence(seat.Seat(node="a", pool="any"), SimpleNamespace(maintain_pool=lambda: None))
+        presence.begin()
+        presence.end()
+    assert frozen == [True]
 
 
 def test_a_worker_starts_and_stops_while_the_database_is_away(new_app, quiet, said):
