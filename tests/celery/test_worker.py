@@ -69,7 +69,7 @@ def test_what_the_worker_still_held_is_released_before_its_lease_ends(new_app, q
 
 def test_what_a_prefork_worker_starts_with_is_left_out_of_the_collections_before_its_forks(quiet, monkeypatch):
     frozen = []
-    monkeypatch.setattr(workers.gc, "freeze", lambda: frozen.append(True))
+    monkeypatch.setattr("gc.freeze", lambda: frozen.append(True))
     for prefork in (False, True):
         monkeypatch.setattr(workers, "_is_prefork", lambda pool, answer=prefork: answer)
         presence = workers.Presence(seat.Seat(node="a", pool="any"), SimpleNamespace(maintain_pool=lambda: None))
