@@ -65,6 +65,10 @@ def belongs(item: pytest.Item, config: pytest.Config) -> bool:
         return False
     if has(item, "nightly") and not config.getoption("--nightly"):
         return False
+    if has(item, "server") and os.environ.get("TEST_DB", "sqlite") == "sqlite":
+        return False
+    if has(item, "fanout") and os.environ.get("TEST_BROKER", "memory") not in {"redis", "rabbitmq"}:
+        return False
     if has(item, "prefork", "kill") and os.environ.get("TEST_BROKER", "memory") not in BETWEEN_PROCESSES:
         return False
     return has(item, "engine") or not config.getoption("--engine-only")

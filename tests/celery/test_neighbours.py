@@ -19,7 +19,6 @@ from durable_celery import Workflow, step, workflow
 from durable_celery.handle import WorkflowHandle
 from tests.processes import Worker, eventually
 from tests.project.celery import app
-from tests.project.surroundings import BROKER
 from tests.project.testapp.case_neighbours import book, buying, charge, dawdle, lines_of, refuse
 from tests.project.testapp.steps import say
 from tests.pump import Pump
@@ -154,7 +153,7 @@ def events() -> Iterator[list[dict[str, Any]]]:
 
 
 @pytest.mark.prefork
-@pytest.mark.skipif(BROKER not in ("redis", "rabbitmq"), reason="events need a broker with a fanout between processes")
+@pytest.mark.fanout
 def test_events_show_each_attempt_by_the_name_of_its_step(events: list[dict[str, Any]], neighbours: Path) -> None:
     assert ended(start("charge", 1), start("refuse")) == ["COMPLETED", "FAILED"]
 
@@ -184,7 +183,7 @@ def recipe(heading: str, number: int = 0) -> str:
 
 
 def test_the_recipe_for_structlog_carries_the_id_of_the_request(pump: Pump) -> None:
-    structlog = pytest.importorskip("structlog")
+    import structlog
     from celery.signals import task_prerun
 
     from durable_celery import surroundings

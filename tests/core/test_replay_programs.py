@@ -9,7 +9,7 @@ import zlib
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from durable_celery import Signal, SignalTimeout, StepFailed, Workflow, gather, now, side_effect, sleep, uuid4
@@ -125,7 +125,7 @@ def live(run: Driver, seed: int, *, eager: bool) -> Driver:
         run.pass_time(dice.choice([0, 0.5, 2]))
         if run.has_news() and (eager or dice.random() < 0.3):
             run.turn()
-    pytest.skip("waits for a message of a name that did not come up")
+    return reject()  # waits for a message of a name that did not come up
 
 
 @given(program=any_program, seed=st.integers(0, 10**6), eager=st.booleans())

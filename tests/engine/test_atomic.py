@@ -356,9 +356,8 @@ def pumping(pump: Pump) -> Iterator[Pump]:
     pump_in_use.clear()
 
 
+@pytest.mark.server
 def test_a_sweep_does_not_wait_for_a_body_and_the_late_one_is_taken_back(pumping: Pump) -> None:
-    if connection.vendor == "sqlite":
-        pytest.skip("SQLite has one writer: nobody else can write while the body's transaction is open")
     handle = running.start("atomic.overtaken")
     pumping.finish()
     assert (handle.result(timeout=0), effects()) == (2, ["attempt 2"])

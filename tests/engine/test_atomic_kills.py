@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from django.db import connection
 
 from benchmarks.atomic_kills import kill_and_count
-from tests.project.testapp.case_atomic import ENTRIES, SLEEPS, dawdling
+from tests.project.testapp.case_atomic import ENTRIES, dawdling
 from tests.project.testapp.models import Effect
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -26,10 +25,8 @@ def test_an_atomic_step_under_random_kills_has_as_many_effects_as_results(tmp_pa
 
 
 @pytest.mark.prefork
-@pytest.mark.parametrize("where", ["sleep", "query"])
+@pytest.mark.parametrize("where", ["sleep", pytest.param("query", marks=pytest.mark.server)])
 def test_a_time_limit_in_the_body_takes_its_effects_back(start_worker, where: str) -> None:
-    if where == "query" and connection.vendor not in SLEEPS:
-        pytest.skip("SQLite has no query that takes its time")
     worker = start_worker(concurrency=1)
     handle = dawdling.start(where, 1, where)
     assert handle.result(timeout=40) == 1
