@@ -27,7 +27,6 @@ from django_app.models import EngineHeartbeat, Mailbox, WorkerLease, WorkflowIns
 from django_app.models import Message as StoredMessage
 from django_app.store.attempts import WORKING
 from durable_celery import faults, runtime, sweeps, workflow
-from durable_celery.celery.current_app import current_app
 from durable_celery.celery.transport import CeleryTransport
 from durable_celery.conf import Settings
 from durable_celery.engine import attempts, turns
@@ -56,6 +55,7 @@ class Hint:
     instance: UUID | None = None
     queue: str = ""
     after: tuple[float | None, float | None] = (None, None)
+    task: str = ""  # of an existing Celery task
 
 
 class Pump:
@@ -103,7 +103,7 @@ class Pump:
     def dispatch(self, dispatches: Sequence[Dispatch], now: datetime) -> int:
         return sum(
             self._send(step=one.step_id, name=one.name, queue=one.queue, due_at=one.due_at or self.now,
-                       after=(one.close_after, one.look_after))
+                       after=(one.close_after, one.look_after), task=one.task)
             for one in dispatches
         )  # fmt: skip
 
@@ -144,7 +144,7 @@ class Pump:
                 assert hint.instance is not None
                 turns.advance(hint.instance)
                 return None
-            if hint.name not in registry.steps and hint.name not in current_app().tasks:
+            if not hint.task and hint.name not in registry.steps:
                 sweeps.unknown_step(hint.step)
                 return None
             ended = attempts.run(hint.step, incarnation=self.incarnation(), guard=self.guard, timing=hint.after)
