@@ -60,15 +60,13 @@ class Report:
 
 def kill_and_count(kills: int, folder: Path, *, seed: int, gap: float = 0.5, odds: float = DICE) -> Report:
     """Keep a worker busy with atomic steps until so many kills have struck; let the rest finish; count."""
-    from tests.processes import start_worker
-
     dice = random.Random(seed)
     marks = folder / "marks"
     marks.mkdir()
     env = {"TEST_DURABLE_CELERY": json.dumps(SETTINGS), "TEST_DICE": f"{marks}:{odds}"}
     run = f"atomic-{uuid.uuid4().hex[:12]}"
     struck: Counter[str] = Counter()
-    worker = start_worker(folder / "worker-0.log", env=env).wait_until_ready()
+    worker = _worker(folder, 0, env)
     try:
         while struck.total() + _count(marks).total() < kills:
             _keep_busy(run)
@@ -76,11 +74,19 @@ def kill_and_count(kills: int, folder: Path, *, seed: int, gap: float = 0.5, odd
             worker = _strike(worker, dice, struck, folder, env)
         worker.kill()
         struck["the worker, at the end"] += 1
-        worker = start_worker(folder / "worker-last.log", env={**env, "TEST_DICE": f"{marks}:0"})
+        worker = _worker(folder, struck.total(), {**env, "TEST_DICE": f"{marks}:0"})
         _wait_for_the_rest(run)
     finally:
         worker.clear()
     return _report(run, struck + _count(marks))
+
+
+def _worker(folder: Path, number: int, env: dict[str, str]) -> Worker:
+    """Under a name of its own: RabbitMQ holds the queue of a name until it notices that the one before is dead."""
+    from tests.processes import start_worker
+
+    log = folder / f"worker-{number}.log"
+    return start_worker(log, env=env, arguments=("-n", f"kills-{number}@%h")).wait_until_ready()
 
 
 def _keep_busy(run: str) -> None:
@@ -92,13 +98,10 @@ def _keep_busy(run: str) -> None:
 
 
 def _strike(worker: Worker, dice: random.Random, struck: Counter[str], folder: Path, env: dict[str, str]) -> Worker:
-    from tests.processes import start_worker
-
     if dice.random() < WHOLE_WORKER:
         worker.kill()
         struck["the worker, at a random moment"] += 1
-        log = folder / f"worker-{struck.total()}.log"
-        return start_worker(log, env=env).wait_until_ready()
+        return _worker(folder, struck.total(), env)
     victim = _at_work(worker)
     time.sleep(dice.uniform(0, 2 * SLEEP))
     if victim is not None:

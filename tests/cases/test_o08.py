@@ -4,7 +4,6 @@ which queue waits."""
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
@@ -17,7 +16,6 @@ from django.core.management import call_command
 from durable_celery import Workflow, step, workflow
 from tests.effects import effects
 from tests.processes import eventually
-from tests.project.surroundings import BROKER
 from tests.project.testapp.workflows import sequence
 from tests.pump import Pump
 from tests.services import redis
@@ -90,10 +88,9 @@ def server() -> Iterator[list[Service]]:
 @pytest.mark.kill
 @pytest.mark.prefork
 @pytest.mark.timeout(180)
-@pytest.mark.skipif(BROKER != "redis", reason="once is enough: it brings a Redis of its own")
 def test_o08_all_ends_though_redis_goes_away_twice(start_worker: Any, server: list[Service]) -> None:
     options = '{"LEASE": 5, "TICK": 0.2, "INLINE_STEPS": 0}'
-    env = {"TEST_BROKER_URL": server[0].url, "TEST_DURABLE_CELERY": options, "PATH": os.environ["PATH"]}
+    env = {"TEST_BROKER": "redis", "TEST_BROKER_URL": server[0].url, "TEST_DURABLE_CELERY": options}
     port = urlsplit(server[0].url).port
     worker = start_worker(env=env)
     handles = [sequence.start(f"o08 {number}", STEPS) for number in range(COUNT)]

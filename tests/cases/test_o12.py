@@ -186,7 +186,7 @@ def test_o12_a_claim_that_one_sweep_took_back_and_another_worker_ended_is_not_ta
         sweeper.hold()
         return real(*args, **options)
 
-    monkeypatch.setattr(sweeps.verdicts, "after_loss", after_loss)
+    monkeypatch.setattr(verdicts, "after_loss", after_loss)
     take_tick = Sweeping.take_tick
 
     def healthy(store: Any, now: Any, interval: Any, by: str) -> Any:

@@ -167,8 +167,8 @@ def test_o53_two_beats_and_two_workers_fire_timers_of_one_second_once(
 ) -> None:
     beats = [processes.start_beat(tmp_path / f"beat{number}.log") for number in range(2)]
     try:
-        for _ in range(2):
-            start_worker()
+        for number in range(2):
+            start_worker(arguments=["-n", f"o53-{number}@host"])
         eventually(lambda: all("beat: Starting" in beat.text() for beat in beats), "both Beats at work")
         when = runtime.current().clock.measure() + timedelta(seconds=6)
         handles = meeting.start_many([(f"o53 {number}", when) for number in range(count)])

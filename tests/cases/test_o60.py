@@ -236,7 +236,8 @@ def assert_no_time_is_from_a_wrong_clock(pump: Pump) -> None:
 def test_o60_real_workers_two_minutes_ahead_and_behind(start_worker: Any) -> None:
     """Leases of 4 s; steps that last longer than those stay where they are."""
     for skew in (-120, 120):
-        start_worker(env={"TEST_CLOCK_SKEW": str(skew), "TEST_DURABLE_CELERY": '{"LEASE": 4, "TICK": 0.2}'})
+        env = {"TEST_CLOCK_SKEW": str(skew), "TEST_DURABLE_CELERY": '{"LEASE": 4, "TICK": 0.2}'}
+        start_worker(env=env, arguments=["-n", f"off-by-{skew}@host"])
     handles = [napping.start(f"o60 {number}", 5) for number in range(6)]
     assert [handle.result(timeout=60) for handle in handles] == ["after"] * 6
     for number in range(6):

@@ -26,4 +26,4 @@ def wrong(clock: Clock) -> datetime:
 
 
 if SKEW:
-    Clock.local = wrong  # type: ignore[method-assign]
+    Clock.local = wrong  # type: ignore[method-assign, assignment]
