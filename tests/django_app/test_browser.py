@@ -61,7 +61,7 @@ def page(live_server: Any, admin_user: User) -> Iterator[Any]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage"])
         context = browser.new_context(base_url=live_server.url)
-        context.add_cookies([cookie])
+        context.add_cookies([cookie])  # type: ignore[list-item]
         yield context.new_page()
         browser.close()
 
