@@ -96,7 +96,7 @@ def test_o08_all_ends_though_redis_goes_away_twice(start_worker: Any, server: li
     worker = start_worker(env=env)
     handles = [sequence.start(f"o08 {number}", STEPS) for number in range(COUNT)]
     for wanted in (1, 10):
-        eventually(lambda wanted=wanted: done(handles, steps=wanted), "work under way")
+        eventually(lambda wanted=wanted: worker.ended() or done(handles, steps=wanted), "work under way")
         server[-1].stop()
         restarted = redis.start(port)
         assert restarted is not None
