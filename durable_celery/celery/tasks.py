@@ -247,7 +247,7 @@ def _step_options(step: Step[Any, Any]) -> dict[str, Any]:
         "ignore_result": property(_ignores_result),
         "serializer": None,
         "rate_limit": step.options.rate_limit,
-        "__header__": staticmethod(head_from_fun(step.body)),
+        "__header__": staticmethod(_head(step.body)),
     }
 
 
@@ -255,7 +255,7 @@ def _workflow_options(workflow: Any) -> dict[str, Any]:
     # Redelivered if the worker dies: the task id makes a second start the first.
     return {
         **_description(workflow.body),
-        "__header__": staticmethod(head_from_fun(workflow.body)),
+        "__header__": staticmethod(_head(workflow.body)),
         "serializer": None,
         "acks_late": True,
         "reject_on_worker_lost": True,
@@ -265,6 +265,15 @@ def _workflow_options(workflow: Any) -> dict[str, Any]:
 def _routing(definition: Any) -> dict[str, Any]:
     given = {"queue": definition.options.queue, "priority": definition.options.priority}
     return {option: value for option, value in given.items() if value is not None}
+
+
+def _head(body: Callable[..., Any]) -> Callable[..., Any]:
+    """What Celery checks the arguments of a call against; of a body without a proper name (a lambda) anything."""
+    return head_from_fun(body) if body.__name__.isidentifier() else _anything
+
+
+def _anything(*args: Any, **kwargs: Any) -> None:
+    """Takes any arguments."""
 
 
 def _description(body: Callable[..., Any]) -> dict[str, Any]:

@@ -402,3 +402,11 @@ def test_bad_arguments_of_a_start_are_a_failure_at_once(new_app, monkeypatch):
 
     monkeypatch.setattr(tasks, "start_by_message", start)
     assert new_app().tasks[order.name].apply((7, 8)).state == "FAILURE"
+
+
+def test_a_body_without_a_proper_name_is_a_task_all_the_same():
+    from durable_celery import step as made
+
+    nameless = made(name="tests.nameless")(lambda number: number + 1)
+    assert nameless.call(1) == 2
+    assert nameless.task.apply((2,)).get() == 3
