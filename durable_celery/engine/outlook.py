@@ -38,7 +38,7 @@ def waiting_for(row: InstanceRow, steps: Sequence[OpenStep], now: datetime) -> s
     leaves = [step for step in steps if step.kind not in journal.COMPOSITES and step.state != transitions.HELD]
     if not leaves or row.waiting_for.startswith("a worker that knows"):
         return row.waiting_for
-    words = "; ".join(_step(step, now) for step in leaves[:SHOWN])
+    words = "; ".join(_words(step, now) for step in leaves[:SHOWN])
     return words if len(leaves) <= SHOWN else f"{words}; and {len(leaves) - SHOWN} more"
 
 
@@ -47,6 +47,13 @@ def attempt_of(step: OpenStep) -> str:
     terms = terms_of(step.options)
     most = terms.retry.maximum_attempts if terms.task is None else 0  # an existing task counts by its own rules
     return f"attempt {step.attempt} of {most}" if most else f"attempt {step.attempt}"
+
+
+def _words(step: OpenStep, now: datetime) -> str:
+    try:
+        return _step(step, now)
+    except ValueError:  # a row somebody has written by hand; whoever looks shall see it, not an error page
+        return f"{step.kind} {step.name} at {step.position}, whose options cannot be read: {step.options!r:.60}"
 
 
 def _step(step: OpenStep, now: datetime) -> str:

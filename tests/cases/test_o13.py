@@ -128,6 +128,7 @@ def test_o13_a_step_row_the_tick_cannot_judge_is_stepped_over_and_not_tried_at_e
         pump.advance_time(seconds=61)
     assert [handles[n].status for n in (0, 2)] == ["COMPLETED", "COMPLETED"]
     assert handles[1].status == "WAITING"
+    assert "whose options cannot be read: '{nonsense'" in handles[1].waiting_for
     told = caplog.text.count("the tick could not handle")
     assert told >= 1
     assert str(sick.instance_id) in caplog.text
