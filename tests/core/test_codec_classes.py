@@ -335,7 +335,7 @@ def test_a_renamed_enum_member_says_how_to_keep_the_old_name() -> None:
         ["os:system"],
     ],
 )
-@pytest.mark.parametrize("content", [["echo forged > /tmp/forged"], {"args": "id"}, "id", [], None, 0])
+@pytest.mark.parametrize("content", [["echo forged"], {"args": "id"}, "id", [], None, 0])
 def test_a_forged_text_builds_nothing(tag: str, name: Any, content: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def called(*args: Any, **kwargs: Any) -> None:
         raise AssertionError(f"a text called something: {args} {kwargs}")
