@@ -14,6 +14,8 @@ import os
 from datetime import timedelta
 from pathlib import Path
 
+from celery.schedules import crontab
+
 from . import services
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -58,6 +60,7 @@ TEMPLATES = [
         },
     }
 ]
+EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
 STATIC_URL = "static/"
 USE_TZ = True
 TIME_ZONE = "UTC"
@@ -69,6 +72,9 @@ DATABASES = {"default": services.database(os.environ.get("DATABASE_URL", ""), DA
 CELERY_BROKER_URL, CELERY_BROKER_TRANSPORT_OPTIONS = services.broker(os.environ.get("BROKER_URL", ""), DATA_DIR)
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BEAT_SCHEDULER = "django_celery_beat.schedulers:DatabaseScheduler"
+CELERY_BEAT_SCHEDULE = {
+    "import prices": {"task": "shop.import_prices", "schedule": crontab(hour="2", minute="30")},  # starts the workflow
+}
 if os.environ.get("SHOP_RESULTS") == "1":
     INSTALLED_APPS.append("django_celery_results")
     CELERY_RESULT_BACKEND = "django-db"
@@ -81,3 +87,4 @@ DURABLE_CELERY = {
 SHOP_TIME_SCALE = float(os.environ.get("SHOP_TIME_SCALE", "1"))
 SHOP_PAYMENT_WINDOW = timedelta(minutes=30) / SHOP_TIME_SCALE
 SHOP_PARTNER_LATENCY = timedelta(milliseconds=30)
+SHOP_PRICE_LIST = DATA_DIR / "prices.csv"

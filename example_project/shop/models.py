@@ -130,3 +130,58 @@ class Shipment(models.Model):
 
     def __str__(self) -> str:
         return self.tracking
+
+
+class Document(models.Model):
+    """Something that goes out only once somebody has agreed to it."""
+
+    class State(models.TextChoices):
+        SUBMITTED = "SUBMITTED"
+        APPROVED = "APPROVED"
+        REJECTED = "REJECTED"
+
+    title = models.CharField(max_length=100)
+    approver = models.EmailField(help_text="Is reminded every day until the document is approved.")
+    state = models.CharField(max_length=16, choices=State.choices, default=State.SUBMITTED, editable=False)
+    approved_by = models.CharField(max_length=150, blank=True, editable=False)
+    submitted_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-pk"]
+
+    def __str__(self) -> str:
+        return self.title
+
+    @property
+    def key(self) -> str:
+        """The business key of this document's approval."""
+        return f"document-{self.pk}"
+
+
+class Reminder(models.Model):
+    """The approver was reminded of a document for the nth time."""
+
+    document = models.ForeignKey(Document, on_delete=models.CASCADE, related_name="reminders")
+    number = models.PositiveIntegerField()
+    sent_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["document", "number"], name="shop_one_reminder_per_number")]
+
+    def __str__(self) -> str:
+        return f"{self.document_id} no. {self.number}"
+
+
+class PriceChange(models.Model):
+    """One line for each price that an import has changed."""
+
+    product = models.ForeignKey(Product, on_delete=models.CASCADE, related_name="price_changes")
+    price_before = models.DecimalField(max_digits=10, decimal_places=2)
+    price = models.DecimalField(max_digits=10, decimal_places=2)
+    changed_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-pk"]
+
+    def __str__(self) -> str:
+        return f"{self.product_id}: {self.price_before} to {self.price}"

@@ -1,4 +1,4 @@
-"""How an order becomes a parcel, or does not."""
+"""How an order becomes a parcel, or does not. Other workflows have modules of their own and are found from here."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from durable_celery import (
     workflow,
 )
 
+from . import documents, prices  # noqa: F401 - registers their workflows and steps
 from .conf import PAYMENT_WINDOW
 from .models import Order
 from .refusals import CardDeclined, NotForSale, SoldOut, Undeliverable
