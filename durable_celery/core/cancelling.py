@@ -62,6 +62,16 @@ class Cancelling:
             self._run.markers[key] = json.dumps([node.position for node in self._waits], separators=(",", ":"))
         return not self._waits
 
+    def take_late(self, message: Message | None) -> bool:
+        """A cancel stored before the turn in which the body ends anyway: whoever sent it was told that it counts.
+
+        A deadline is nobody's wish; a body that ends in the very turn has kept it.
+        """
+        if message is None or message.kind != CANCEL or self.message is not None:
+            return False
+        self.message = message
+        return True
+
     def error(self) -> CancelRequested:
         """The exception to throw, one more time."""
         self.thrown += 1

@@ -112,8 +112,12 @@ def _feed(
         recorded = event.turn < run.turn
         if run.ended and recorded:
             raise run.mismatch(_name(event), "an outcome of this run", "nothing: it has ended")
-        if run.ended or (run.recorded_only and not recorded):
+        if run.recorded_only and not recorded:
             return
+        if run.ended:
+            if run.cancelling.take_late(event.message):
+                fed.append(event)
+            continue
         if run.feed(event) and not recorded:
             fed.append(event)
 

@@ -19,6 +19,7 @@ from durable_celery import (
     WorkflowFailed,
     WorkflowHandle,
     WorkflowTerminated,
+    faults,
     gather,
     shield,
     sleep,
@@ -187,6 +188,27 @@ def test_cancel_while_a_step_runs_gives_the_body_its_value_first(pump: Pump) -> 
     assert ran == ["first", "saw first"]
     assert handle.status == "CANCELLED"
     assert states(handle) == [("1", "SUCCEEDED")]
+
+
+def test_a_cancel_between_the_last_result_and_the_turn_that_ends_the_body_still_counts(pump: Pump) -> None:
+    handle = last_moment.start()
+    said: list[str] = []
+
+    def cancel(point: str) -> None:
+        if point == "record.after" and ran[-1:] == ["deliver"] and not said:
+            said.append(steering.cancel(UUID(handle.id)))
+
+    faults.set_hook(cancel)
+    pump.drain()
+    assert said == ["requested"]
+    assert handle.status == "CANCELLED"
+    assert ran == ["charge", "deliver", "refund"]
+
+
+@workflow
+def last_moment() -> Workflow[str]:
+    yield from note("charge").compensate_with(note("refund"))
+    return (yield from note("deliver"))
 
 
 def test_cancel_while_a_step_fails_makes_no_further_attempt(pump: Pump) -> None:
