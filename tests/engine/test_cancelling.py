@@ -196,6 +196,7 @@ def test_a_cancel_between_the_last_result_and_the_turn_that_ends_the_body_still_
 
     def cancel(point: str) -> None:
         if point == "record.after" and ran[-1:] == ["deliver"] and not said:
+            pump.now += timedelta(milliseconds=1)  # later than the result: the body sees that first, and returns
             said.append(steering.cancel(UUID(handle.id)))
 
     faults.set_hook(cancel)
