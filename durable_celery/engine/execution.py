@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -113,7 +114,7 @@ def stops_the_process(error: BaseException) -> bool:
         return False
     if isinstance(error, (KeyboardInterrupt, GeneratorExit)) or type(error).__module__ == "celery.exceptions":
         return True
-    return isinstance(error, SystemExit) and _raised_by_the_worker(error)
+    return isinstance(error, SystemExit) and _by_a_signal(error.code)
 
 
 def interrupts_a_turn(error: BaseException) -> bool:
@@ -121,13 +122,9 @@ def interrupts_a_turn(error: BaseException) -> bool:
     return stops_the_process(error) or type(error).__module__ == "billiard.exceptions"
 
 
-def _raised_by_the_worker(error: BaseException) -> bool:
-    """A body may raise SystemExit of its own; a stopped pool process raises it in billiard's signal handler."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    name = str(trace.tb_frame.f_globals.get("__name__", "")) if trace is not None else ""
-    return name.partition(".")[0] in ("billiard", "celery")
+def _by_a_signal(code: object) -> bool:
+    """A body may exit of its own; a pool process that is told to end exits with the signal below -256 (billiard)."""
+    return isinstance(code, int) and -256 < code < -256 + signal.NSIG
 
 
 def _later(step: OpenStep, error: RetryLater) -> Outcome:
