@@ -40,7 +40,7 @@ def _put(self: Any, queue: str, payload: Any, **kwargs: Any) -> None:
     """Put a message onto ``queue``: written aside, then renamed to where readers look."""
     folder = Path(self.data_folder_out)
     name = f"{round(time.monotonic() * 1000)}_{uuid.uuid4()}.{queue}.msg"
-    aside = folder / f"{name}.part"
+    aside = folder / f"{uuid.uuid4()}.part"  # older kombu takes every name with the queue's in it
     try:
         aside.write_bytes(dumps(payload).encode())
         aside.replace(folder / name)
