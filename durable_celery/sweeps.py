@@ -137,11 +137,11 @@ def _wake(rt: Runtime, instance: InstanceRow, now: datetime, report: TickReport)
     if instance.deadline_at is not None and instance.deadline_at <= now:
         steering.time_out(instance.chain_id)
         return
-    turn_at = instance.start_at + verdicts.patience(0, report.lag)
-    if instance.state == transitions.PENDING and instance.start_at + verdicts.RESEND_GRACE <= now < turn_at:
-        rt.store.postpone_instance(instance.id, turn_at)  # its hint waits its turn in the queue
+    again = verdicts.waits_its_turn(instance.start_at, now, 1, report.lag)
+    if instance.state == transitions.PENDING and instance.start_at < now and again is not None and report.lag:
+        rt.store.postpone_instance(instance.id, again)  # its hint waits its turn in the queue
         return
-    rt.store.postpone_instance(instance.id, now + verdicts.patience(2, report.lag))
+    rt.store.postpone_instance(instance.id, now + verdicts.patience(2))
     report.started += instance.state == transitions.PENDING
     rt.transport.advance(instance.id, instance.queue)
 

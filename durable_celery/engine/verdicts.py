@@ -21,6 +21,7 @@ from durable_celery.ports import OpenStep, StepChange
 OUTCOME_GRACE = timedelta(seconds=2)  # how long an outcome may lie before the sweep asks for a turn
 RESEND_GRACE = timedelta(seconds=3)  # how long a dispatched row may lie unclaimed before it is sent again
 PATIENCE_CAP = timedelta(minutes=5)
+SOON = timedelta(seconds=5)  # how soon to look again at what waits its turn behind a backlog
 KILL_GRACE = timedelta(seconds=5)  # prefork: the body is stopped by signal, 3 s later its process; then comes the fence
 EARLIER = 20
 
@@ -155,7 +156,10 @@ def judge(step: OpenStep, now: datetime, draw: float, lag: timedelta = timedelta
     would only add to the pile.
     """
     if step.kind in (TIMER, SIGNAL) or step.state in t.STEP_FINAL:
-        return Verdict(advance=True, look_at=now + patience(step.resends, lag), resends=step.resends + 1)
+        since = step.due_at if step.kind in (TIMER, SIGNAL) else step.scheduled_at
+        if since is not None and (again := waits_its_turn(since, now, step.resends, lag)) is not None:
+            return Verdict(look_at=again, resends=step.resends)
+        return Verdict(advance=True, look_at=now + patience(step.resends), resends=step.resends + 1)
     if step.state == t.HELD:
         return Verdict()  # its clocks start when it is let go
     if step.end_by_at is not None and step.end_by_at <= now:
@@ -164,10 +168,19 @@ def judge(step: OpenStep, now: datetime, draw: float, lag: timedelta = timedelta
     return _judge_waiting(step, now, lag) if step.state in t.CLAIMABLE else _judge_running(step, now, draw)
 
 
-def patience(resends: int, lag: timedelta = timedelta(0)) -> timedelta:
+def patience(resends: int) -> timedelta:
     """How long to wait for an answer before asking again; doubles, so that a backlog is not multiplied."""
-    doubled: timedelta = (RESEND_GRACE + 2 * lag) * 2 ** min(resends, 10)
+    doubled: timedelta = RESEND_GRACE * 2 ** min(resends, 10)
     return min(doubled, PATIENCE_CAP)
+
+
+def waits_its_turn(since: datetime, now: datetime, sent: int, lag: timedelta) -> datetime | None:
+    """When to look again at what was ``sent`` so often since then, if the ``lag`` explains that nobody took it yet.
+
+    None: it should have been taken by now. Looked at again soon, since a backlog may be over at any time.
+    """
+    turn_at = since + 2 * lag * sent
+    return min(turn_at, now + SOON) if sent and now < turn_at else None
 
 
 def _judge_waiting(step: OpenStep, now: datetime, lag: timedelta) -> Verdict:
@@ -176,10 +189,12 @@ def _judge_waiting(step: OpenStep, now: datetime, lag: timedelta) -> Verdict:
         return Verdict(change=_over(step, timed_out(text), now))
     if step.due_at is not None and step.due_at > now:
         return Verdict(look_at=_earliest(step.due_at, step.end_by_at))
-    turn_at = step.scheduled_at + patience(0, lag)
-    if step.state == t.SCHEDULED and not step.resends and now < turn_at:
-        return Verdict(look_at=_earliest(turn_at, step.start_by_at, step.end_by_at))
-    look_at = _earliest(now + patience(step.resends, lag), step.start_by_at, step.end_by_at)
+    first = step.state == t.SCHEDULED  # sent when its row was committed; a retry is sent by the sweep itself
+    since = step.scheduled_at + RESEND_GRACE if first else step.due_at or step.scheduled_at
+    again = waits_its_turn(since, now, step.resends + first, lag)
+    if again is not None:
+        return Verdict(look_at=_earliest(again, step.start_by_at, step.end_by_at), resends=step.resends)
+    look_at = _earliest(now + patience(step.resends), step.start_by_at, step.end_by_at)
     return Verdict(dispatch=True, look_at=look_at, resends=step.resends + 1)
 
 

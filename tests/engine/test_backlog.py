@@ -60,3 +60,19 @@ def test_a_start_that_waits_its_turn_is_not_hinted_at_again(pump: Pump) -> None:
     pump.now += timedelta(seconds=10)
     sweeps.tick(by="test", force=True)
     assert len(pump.sent) == 1
+
+
+def test_a_message_lost_in_an_outage_is_sent_again_seconds_after_the_backlog_is_over(pump: Pump) -> None:
+    handle = short.start()
+    pump.deliver(pump.queue[0])
+    pump.queue.clear()
+    behind(pump, 60)
+    for _ in range(8):
+        pump.now += timedelta(seconds=5)
+        sweeps.tick(by="test", force=True)
+    assert sent_steps(pump) == 1
+    behind(pump, 0)
+    pump.now += timedelta(seconds=5)
+    sweeps.tick(by="test", force=True)
+    pump.drain()
+    assert handle.result(timeout=0) == "done"
