@@ -38,7 +38,7 @@ class WorkflowInfo:
 
 def now() -> datetime:
     """The time of this turn, aware UTC; the same on replay, and never going backwards within an instance."""
-    return scope.required("now()", "use django.utils.timezone.now()").now
+    return scope.required("now()", "use django.utils.timezone.now()", reads=True).now
 
 
 def uuid4() -> uuid.UUID:
@@ -76,7 +76,7 @@ def set_status(text: str) -> None:
 
 def current_workflow() -> WorkflowInfo:
     """The instance this body runs for."""
-    run = scope.required("current_workflow()", "outside, use get_handle(id)")
+    run = scope.required("current_workflow()", "outside, use get_handle(id)", reads=True)
     info: WorkflowInfo = run.info
     return WorkflowInfo(
         id=info.id, run_id=info.run_id, key=info.key, name=info.name, version=info.version, started_at=info.started_at,
@@ -88,7 +88,7 @@ def current_workflow() -> WorkflowInfo:
 
 def get_logger(name: str | None = None) -> logging.LoggerAdapter[logging.Logger]:
     """A logger that is silent while replaying and knows the instance. By default it has the workflow's name."""
-    run = scope.required("get_logger()", "use logging.getLogger()")
+    run = scope.required("get_logger()", "use logging.getLogger()", reads=True)
     return _Logger(
         logging.getLogger(name or run.info.name), {"instance_id": run.instance_id, "workflow": run.info.name}
     )

@@ -66,6 +66,7 @@ class Run:
         self.attributes: dict[str, Any] = {}
         self.replaying = False
         self.closing = False
+        self.inert = ""  # what runs now and may only look; see scope.looking
         self.teardowns = 0  # raised while closing
         self.throws = 0  # errors thrown into the body so far
         self.ended = False

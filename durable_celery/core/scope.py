@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from durable_celery.errors import NotInWorkflow
+from durable_celery.errors import NotInWorkflow, UsageError
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -48,12 +48,30 @@ def active() -> Run | None:
     return run
 
 
-def required(what: str, instead: str) -> Run:
-    """The run in scope; ``NotInWorkflow`` naming ``what`` was tried and what to use ``instead``."""
+def required(what: str, instead: str, *, reads: bool = False) -> Run:
+    """The run in scope; ``NotInWorkflow`` naming ``what`` was tried and what to use ``instead``.
+
+    Code that may only look (``looking``) gets a ``UsageError``, unless what it asks for only ``reads``.
+    """
     run = active()
     if run is None:
         raise NotInWorkflow(f"{what} works only inside a running workflow; {instead}")
+    if run.inert and not reads:
+        raise UsageError(
+            f"{what} in {run.inert}, which may only look: it runs at any time and any number of times, so it can "
+            "neither ask for anything nor record anything; do that in the body"
+        )
     return run
+
+
+@contextmanager
+def looking(run: Run, what: str) -> Iterator[None]:
+    """While open, the code that runs (``what``: "a query") may build no command and use no helper that records."""
+    before, run.inert = run.inert, what
+    try:
+        yield
+    finally:
+        run.inert = before
 
 
 def caller() -> str:
