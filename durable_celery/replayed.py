@@ -21,8 +21,8 @@ STATUS_LENGTH = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowInfo:
-    """The instance a body runs for. ``history_length`` counts journal rows; ``is_replaying`` is true until the body
-    does something for the first time."""
+    """The instance a body runs for. ``history_length`` counts the journal rows the body has asked for so far, so
+    that it is the same on replay; ``is_replaying`` is true until the body does something for the first time."""
 
     id: str
     run_id: str
@@ -81,7 +81,7 @@ def current_workflow() -> WorkflowInfo:
     return WorkflowInfo(
         id=info.id, run_id=info.run_id, key=info.key, name=info.name, version=info.version, started_at=info.started_at,
         parent_id=info.parent_id, is_replaying=run.replaying,
-        history_length=len(run.journal.entries) + len(run.openings),
+        history_length=run.rows,
         cancel_requested=run.cancelling.message is not None,
     )  # fmt: skip
 

@@ -70,6 +70,7 @@ class Run:
         self.teardowns = 0  # raised while closing
         self.throws = 0  # errors thrown into the body so far
         self.ended = False
+        self.rows = 0  # of the journal that the body has asked for so far
         self.value: Any = None
         self.error: BaseException | None = None
         self._label = "start"
@@ -137,6 +138,7 @@ class Run:
 
     def match(self, position: str, kind: str, name: str, members: int, entry: Entry | None) -> None:
         """The journal and the body must agree at ``position``; ``NonDeterminism`` otherwise."""
+        self.rows += 1
         if entry is None:
             if self.replaying:
                 raise self.mismatch(position, "nothing", complaints.command_words(kind, name, members))

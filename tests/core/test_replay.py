@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from durable_celery import Workflow, sleep, step
+from durable_celery.core import scope
 from durable_celery.core.decision import Closing, Decision, Opening
 from tests.core.driver import BEGIN, Driver, a, b
 
@@ -134,3 +135,18 @@ def test_many_waits_in_a_row_are_one_wait_a_turn() -> None:
     run = Driver(body).play(lambda entry: 1)
 
     assert (run.value, len(run.decisions)) == (100, 101)
+
+
+def test_history_length_is_what_the_body_has_asked_for_so_far_live_and_on_replay() -> None:
+    def body() -> Workflow[list[int]]:
+        lengths = []
+        for number in range(3):
+            yield from a(number)
+            lengths.append(scope.required("history_length", "").rows)
+        return lengths
+
+    run = Driver(body)
+    for position in ("1", "2", "3"):
+        run.turn()
+        run.succeed(position)
+    assert run.turn().value == [1, 2, 3]

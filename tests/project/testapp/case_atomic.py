@@ -51,7 +51,7 @@ def dawdle(run: str, times: int, where: str) -> int:
     if current_step().attempt <= times:
         if where == "query" and connection.vendor in SLEEPS:
             with connection.cursor() as cursor:
-                cursor.execute(SLEEPS[connection.vendor], [20])
+                cursor.execute(SLEEPS[connection.vendor], [8])
         else:
             time.sleep(20)
     effects: int = Effect.objects.filter(run=run).count()
