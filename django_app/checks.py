@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from django.apps import apps
@@ -14,7 +16,9 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
 from django.db import connections
 
+from durable_celery import lints
 from durable_celery.conf import settings_of
+from durable_celery.registry import registry
 
 SUPPORTED = {"postgresql": "PostgreSQL 14", "mysql": "MariaDB 10.11 or MySQL 8", "sqlite": "SQLite 3.37"}
 
@@ -65,6 +69,41 @@ def check_celery_app(app_configs: Any, **_: Any) -> list[CheckMessage]:
 def check_celery_app_before_deployment(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """Before a deployment the project must have one."""
     return [] if _uses_celery() else _without_app()
+
+
+@register("durable_celery")
+def check_bodies(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """What stands in workflow bodies, and in the functions of their package that they call, and should not."""
+    sources: dict[str, Any] = {}
+    told: dict[tuple[str, str, int], CheckMessage] = {}
+    for (name, _version), workflow in sorted(registry.workflows.items()):
+        for finding in lints.findings(workflow.body, sources):
+            told.setdefault((finding.id, finding.file, finding.line), _warning(name, finding))
+    return list(told.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where in the code, as editors and terminals link it."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        here = Path.cwd()
+        path = Path(self.file)
+        return f"{path.relative_to(here) if path.is_relative_to(here) else path}:{self.line}"
+
+
+def _warning(workflow: str, finding: lints.Finding) -> CheckMessage:
+    place = Place(file=finding.file, line=finding.line)
+    return Warning(
+        f"Workflow {workflow}, {finding.function}(): {finding.what}: {finding.why}.",
+        hint=f"{finding.instead[:1].upper()}{finding.instead[1:]}. If it is fine as it is, end the line with "
+             f"'# durable: ok'.",
+        obj=place,
+        id=finding.id,
+    )  # fmt: skip
 
 
 def _uses_celery() -> bool:

@@ -7,14 +7,17 @@ has really ended, helpers refuse to work meanwhile, and a body that cannot be le
 from __future__ import annotations
 
 import gc
+import logging
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.checks import run_checks
 from django.db import connection
 
 from durable_celery import (
@@ -23,6 +26,7 @@ from durable_celery import (
     Workflow,
     current_workflow,
     gather,
+    lints,
     now,
     random,
     set_status,
@@ -219,6 +223,40 @@ def test_o21_closing_one_body_reaches_no_other(pump: Pump, unraised: list[Any]) 
     assert [handle.result(timeout=0) for handle in handles] == ["done"] * 4
     assert sorted(ran) == ["a"] * 4 + ["b"] * 4 + ["cleanup"] * 4
     assert unraised == []
+
+
+def test_o21_the_check_warns_of_plain_code_in_finally_with_its_line_and_what_to_write() -> None:
+    warned = [message for message in run_checks(tags=["durable_celery"]) if message.id == "durable_celery.W109"]
+    here = [message for message in warned if getattr(message.obj, "file", "") == __file__]
+    lines = Path(__file__).read_text().splitlines()
+    assert {lines[message.obj.line - 1].strip() for message in here} >= {"release()", "made = helper()"}
+    (told,) = [message for message in here if message.msg.startswith(f"Workflow {cleaning.name},")]
+    assert lines[told.obj.line - 1].strip() == "release()"
+    assert str(told.obj).endswith(f"test_o21.py:{told.obj.line}")
+    assert f"Workflow {cleaning.name}, cleaning(): release(...): it may run at each suspension" in told.msg
+    assert "yield from cleanup(...) runs once, at the real end" in told.hint
+    assert not told.is_serious(logging.ERROR)
+
+
+def test_o21_the_check_is_silent_where_a_line_says_so_and_where_only_steps_clean_up() -> None:
+    assert [finding.line for finding in lints.findings(tidy)] == []
+
+
+def test_o21_plain_code_in_finally_does_run_at_a_suspension_as_the_check_says(pump: Pump) -> None:
+    handle = cleaning.start(False)
+    pump.drain()
+    assert handle.status == "WAITING"
+    assert len(released) >= 1
+    assert ran == ["a"]
+
+
+def tidy() -> Workflow[None]:
+    try:
+        yield from do("a")
+    finally:
+        released.append("fine as it is")  # durable: ok
+        yield from do("cleanup")
+        release()
 
 
 def in_another_thread(work: Callable[[], object]) -> None:

@@ -20,8 +20,14 @@ ROOT = Path(__file__).parents[2]
 LINES = '\nINSTALLED_APPS += ["django_celery_beat", "durable_celery"]\n'
 
 
+def messages() -> list[Any]:
+    """What is said of the project; other tests of this run may have registered bodies that are meant to be odd."""
+    found = run_checks(tags=["durable_celery"])
+    return [m for m in found if not isinstance(m.obj, checks.Place) or "tests/project/" in m.obj.file]
+
+
 def ids() -> list[str]:
-    return [str(message.id) for message in run_checks(tags=["durable_celery"])]
+    return [str(message.id) for message in messages()]
 
 
 def test_the_project_of_the_tests_is_clean() -> None:
@@ -30,7 +36,7 @@ def test_the_project_of_the_tests_is_clean() -> None:
 
 def test_an_unknown_key_is_an_error_that_names_the_one_meant() -> None:
     with override_settings(DURABLE_CELERY={"LAESE": 5, "STEP_TIMEOUT": -1}):
-        found = run_checks(tags=["durable_celery"])
+        found = messages()
     assert [message.id for message in found] == ["durable_celery.E001"] * 2
     assert "did you mean 'LEASE'?" in found[0].msg
     assert "STEP_TIMEOUT" in found[1].msg
@@ -44,21 +50,21 @@ def test_settings_that_are_no_dict_are_an_error() -> None:
 
 def test_an_unknown_database_is_an_error_that_lists_those_there_are() -> None:
     with override_settings(DURABLE_CELERY={"DATABASE": "durabel"}):
-        found = run_checks(tags=["durable_celery"])
+        found = messages()
     assert [message.id for message in found] == ["durable_celery.E002"]
     assert "'default'" in found[0].msg
 
 
 def test_a_database_the_store_does_not_know_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "SUPPORTED", {"other": "Other 1"})
-    found = run_checks(tags=["durable_celery"])
+    found = messages()
     assert [message.id for message in found] == ["durable_celery.E003"]
     assert "Other 1" in str(found[0].hint)
 
 
 def test_a_project_without_beats_app_is_told_what_to_add(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apps, "is_installed", lambda name: False)
-    found = run_checks(tags=["durable_celery"])
+    found = messages()
     assert [message.id for message in found] == ["durable_celery.W001"]
     assert "INSTALLED_APPS += ['django_celery_beat']" in str(found[0].hint)
 
@@ -68,7 +74,7 @@ def test_celery_settings_without_an_app_are_a_warning_that_says_where_to_make_on
 ) -> None:
     nobody = Celery("default", set_as_current=False, fixups=[])
     monkeypatch.setattr("durable_celery.celery.current_app.current_app", lambda: nobody)
-    found = run_checks(tags=["durable_celery"])
+    found = messages()
     assert [message.id for message in found] == ["durable_celery.W002"]
     assert "tests/project/celery.py" in str(found[0].hint).replace("tests.project", "tests/project")
     assert "from .celery import app" in str(found[0].hint)

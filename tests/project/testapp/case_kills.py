@@ -126,7 +126,7 @@ def all_sorts(run: str) -> Workflow[None]:
     """A step with a compensation, a retried one, a signal, a timer, and a failure that sets off the compensation."""
     plain = yield from say(run, "plain").compensate_with(say(run, "taken back"))
     luck = yield from unlucky(run)
-    word = yield from go_on.wait()
+    word = yield from go_on.wait()  # durable: ok
     yield from sleep(0.1)
     yield from say(run, f"{plain}, {luck}, {word}")
     yield from hopeless(run, "hopeless")
