@@ -9,6 +9,7 @@ from typing import Any
 from django.utils import timezone
 
 from durable_celery.core import transitions as t
+from durable_celery.runtime import settings
 
 # The colour of a state: one of good, failed, busy, waiting, off, undo. ``static/durable_celery/admin.css`` has them.
 LOOKS = {
@@ -59,6 +60,17 @@ def options_of(step: Any) -> dict[str, Any]:
     except ValueError:
         return {}
     return options if isinstance(options, dict) else {}
+
+
+def long_history(instance: Any) -> str:
+    """What to say of an open run whose journal has passed ``HISTORY_WARN``; empty of any other."""
+    limits = settings()
+    if instance.state not in t.OPEN_STATES or instance.history_length < limits.history_warn:
+        return ""
+    return (
+        f"long history: {instance.history_length:,} rows, HISTORY_WARN is {limits.history_warn:,}, at "
+        f"{limits.history_limit:,} it is BLOCKED; let the body continue_as_new"
+    )
 
 
 def moment(when: datetime | None) -> str:

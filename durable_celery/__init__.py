@@ -42,7 +42,16 @@ from durable_celery.errors import (
     WorkflowTimedOut,
 )
 from durable_celery.messages import Signal
-from durable_celery.replayed import current_workflow, get_logger, now, random, set_status, side_effect, uuid4
+from durable_celery.replayed import (
+    current_workflow,
+    get_logger,
+    now,
+    random,
+    set_attributes,
+    set_status,
+    side_effect,
+    uuid4,
+)
 from durable_celery.saga import Saga
 from durable_celery.steering import (
     acomplete_step,
@@ -54,11 +63,13 @@ from durable_celery.steering import (
 )
 from durable_celery.steps import Step, step
 from durable_celery.surroundings import register_context
+from durable_celery.versioning import DEFAULT_VERSION, deprecate_patch, get_version, patched
 from durable_celery.workflows import Workflow, WorkflowDefinition, workflow
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "DEFAULT_VERSION",
     "CancelRequested",
     "ChildFailed",
     "Command",
@@ -104,16 +115,20 @@ __all__ = [
     "complete_step",
     "current_step",
     "current_workflow",
+    "deprecate_patch",
     "fail_step",
     "gather",
     "get_handle",
     "get_logger",
+    "get_version",
     "heartbeat_step",
     "now",
+    "patched",
     "random",
     "register_context",
     "register_type",
     "run",
+    "set_attributes",
     "set_status",
     "shield",
     "side_effect",

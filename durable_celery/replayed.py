@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import random as dice
 import uuid
@@ -11,7 +12,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from durable_celery import codec, runtime
-from durable_celery.core import scope
+from durable_celery.core import labels, scope
 from durable_celery.core.failure import printable
 from durable_celery.errors import BadValue
 
@@ -72,6 +73,19 @@ def set_status(text: str) -> None:
     if not isinstance(text, str):
         raise BadValue(f"set_status needs a str, got {type(text).__name__} {text!r:.80}", path="status")
     scope.required("set_status()", "it belongs to the body").status_text = printable(text)[:STATUS_LENGTH]
+
+
+def set_attributes(**values: Any) -> None:
+    """Set attributes people search by, beside those of ``using(attributes=...)`` and of earlier calls.
+
+    Values are plain JSON (text, finite number, bool, None, list, dict), else ``BadValue`` with the path. A name given
+    again is replaced whole; others stay. Committed with the turn; found by ``objects.with_attributes(**values)``.
+    """
+    checked: dict[str, Any] = labels.check_json(values, "attributes")
+    run = scope.required("set_attributes()", "outside, give using(attributes={...}) at the start")
+    if not run.replaying:
+        # As they are now: the body may change a list or dict of its own afterwards.
+        run.attributes.update(copy.deepcopy(checked))
 
 
 def current_workflow() -> WorkflowInfo:

@@ -66,8 +66,11 @@ class WorkflowInstanceAdmin(SteeringAdmin):
 
     @admin.display(description="state", ordering="state")
     def shown_state(self, instance: WorkflowInstance) -> str:
-        badge = badge_of(instance)
-        return format_html('<span class="durable-badge durable-{}">{}</span>', badge.look, badge.text)
+        badge, long = badge_of(instance), looks.long_history(instance)
+        state = format_html('<span class="durable-badge durable-{}">{}</span>', badge.look, badge.text)
+        if not long:
+            return state
+        return format_html('{} <span class="durable-badge durable-undo" title="{}">long history</span>', state, long)
 
     @admin.display(description="waiting for")
     def shown_waiting(self, instance: WorkflowInstance) -> str:

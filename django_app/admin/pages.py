@@ -75,6 +75,7 @@ class InstancePage:
     badge: Badge
     waiting_for: str
     status_text: str
+    warning: str
     facts: Sequence[Fact]
     failure: FailureShown | None
     args: Shown
@@ -113,6 +114,7 @@ def instance_page(instance: WorkflowInstance, site: AdminSite, *, number: Any, n
         badge=badge_of(instance),
         waiting_for=context.scrub(waiting.words([instance], now=now, errors=True)[instance.pk]),
         status_text=context.scrub(instance.status_text),
+        warning=looks.long_history(instance),
         facts=_instance_facts(instance, site, context, now),
         failure=failure_shown(instance.failure, context),
         args=context.budget.spend(call_lines(instance.args, context.workflow) if instance.args else "", ARGUMENTS),
@@ -193,6 +195,7 @@ def _instance_facts(instance: WorkflowInstance, site: AdminSite, context: Contex
         Fact(label="Deadline", text=looks.moment(instance.deadline_at)),
         Fact(label="Expected by", text=looks.moment(instance.expected_at)),
         Fact(label="Turns", text=f"{instance.turn:,}"),
+        Fact(label="History", text=f"{instance.history_length:,} rows" if instance.history_length else ""),
         Fact(label="Queue", text=instance.queue),
         Fact(label="Priority", text="" if instance.priority is None else str(instance.priority)),
         Fact(

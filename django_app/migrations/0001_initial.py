@@ -188,6 +188,7 @@ class Migration(migrations.Migration):
                 ("revision", models.IntegerField(default=0)),
                 ("turn", models.IntegerField(default=0)),
                 ("turn_at", django_app.models.moments.MomentField(blank=True, null=True)),
+                ("history_length", models.IntegerField(default=0)),
                 ("waiting_for", models.TextField(blank=True, default="")),
                 ("waiting_since", django_app.models.moments.MomentField(blank=True, null=True)),
                 ("status_text", models.TextField(blank=True, default="")),

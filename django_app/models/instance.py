@@ -36,6 +36,7 @@ class WorkflowInstance(models.Model):
     revision = models.IntegerField(default=0)
     turn = models.IntegerField(default=0)
     turn_at = MomentField(null=True, blank=True)
+    history_length = models.IntegerField(default=0)  # rows of the journal, members of maps apart
     waiting_for = models.TextField(default="", blank=True)
     waiting_since = MomentField(null=True, blank=True)
     status_text = models.TextField(default="", blank=True)

@@ -161,6 +161,8 @@ def _values(commit: TurnCommit, *, final: bool) -> dict[str, Any]:
         values["fingerprint"] = commit.fingerprint
     if commit.status_text is not None:
         values["status_text"] = commit.status_text
+    if commit.history_length is not None:
+        values["history_length"] = commit.history_length
     if commit.attributes:
         values["attributes"] = dict(commit.attributes)
     if final:

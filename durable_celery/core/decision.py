@@ -65,3 +65,4 @@ class Decision:
     status_text: str | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
     waiting: str = ""
+    misfit: bool = field(default=False, compare=False)  # BLOCKED, as the journal is other code's, which may go on

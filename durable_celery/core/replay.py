@@ -14,7 +14,7 @@ from durable_celery.core.decision import Decision
 from durable_celery.core.failure import Failure, failure_of
 from durable_celery.core.journal import Event, Journal
 from durable_celery.core.run import Run
-from durable_celery.errors import CancelRequested
+from durable_celery.errors import CancelRequested, ReplayError
 
 _refusing: list[Run] = []  # whose bodies would not close; kept so that no garbage collector runs them
 
@@ -66,7 +66,8 @@ def replay(
         elif isinstance(problem, run.failures):
             return _decided(run, fed, state=transitions.FAILED, failure=failure_of(problem))
     if problem is not None:
-        return _blocked(problem, place)
+        misfit = run.undecodable or isinstance(problem, ReplayError)
+        return _blocked(problem, place, misfit=misfit)
     if not run.ended:
         return _decided(run, fed, state=transitions.WAITING, waiting=run.waiting())
     return _decided(run, fed, state=transitions.COMPLETED, value=run.value)
@@ -152,9 +153,9 @@ def _decided(run: Run, fed: list[Event], **outcome: Any) -> Decision:
     )
 
 
-def _blocked(error: BaseException, place: str) -> Decision:
+def _blocked(error: BaseException, place: str, *, misfit: bool) -> Decision:
     failure = failure_of(error)
     place = place or generators.raised_at(error)
     named = getattr(error, "line", "") or place in failure.message
     where = f" ({place})" if place and not named else ""
-    return Decision(state=transitions.BLOCKED, failure=failure, waiting=f"{failure.brief}{where}")
+    return Decision(state=transitions.BLOCKED, failure=failure, waiting=f"{failure.brief}{where}", misfit=misfit)

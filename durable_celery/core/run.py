@@ -22,6 +22,7 @@ from durable_celery.core.cancelling import THROWS, Cancelling
 from durable_celery.core.commands import Command
 from durable_celery.core.decision import Closing, Opening
 from durable_celery.core.journal import CANCEL, DEADLINE, Entry, Event, Journal, Message
+from durable_celery.core.patches import Patches
 from durable_celery.core.tree import node_of
 from durable_celery.errors import CancelRequested, NonDeterminism, UsageError, WorkflowError
 
@@ -67,6 +68,7 @@ class Run:
         self.replaying = False
         self.closing = False
         self.inert = ""  # what runs now and may only look; see scope.looking
+        self.undecodable = False  # a stored value is of a class this code does not have
         self.teardowns = 0  # raised while closing
         self.throws = 0  # errors thrown into the body so far
         self.ended = False
@@ -79,6 +81,7 @@ class Run:
         self._generator: Generator[Any, Any, Any] | None = None
         self._awaited: nodes.Node | None = None
         self.cancelling = Cancelling(self)
+        self.patches = Patches(self)
         self._worthless: set[str] = set()  # rows whose own outcome the body will not see
         self._built: dict[int, weakref.ref[Command[Any]]] = {}
         self._complaint: UsageError | None = None
@@ -174,7 +177,11 @@ class Run:
 
     def decode(self, text: str | None) -> Any:
         """A stored value; None stands for None."""
-        return None if text is None else self.decode_text(text)
+        try:
+            return None if text is None else self.decode_text(text)
+        except Exception:
+            self.undecodable = True
+            raise
 
     # -- for helpers -----------------------------------------------------------------------------------------------
 
@@ -316,10 +323,12 @@ class Run:
         return node
 
     def _complain(self) -> None:
+        self.patches.complain()
         if self._complaint is not None:
             raise self._complaint
 
     def _end(self, value: Any = None, error: BaseException | None = None) -> None:
+        self.patches.complain()
         if error is None:
             self._complain()
             for reference in list(self._built.values()):

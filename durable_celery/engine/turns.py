@@ -23,7 +23,7 @@ from durable_celery.core import compensation, journal, transitions
 from durable_celery.core.decision import Closing, Decision, Opening
 from durable_celery.core.failure import failure_of, printable
 from durable_celery.core.replay import replay
-from durable_celery.engine import endings, execution, verdicts
+from durable_celery.engine import endings, execution, history, verdicts
 from durable_celery.errors import PayloadError, WorkflowNotFound
 from durable_celery.ports import Committed, InstanceRow, Loaded, NewEntry, Settled, TurnCommit
 from durable_celery.registry import registry
@@ -76,6 +76,7 @@ def _turn(rt: Runtime, instance_id: UUID) -> str:
     elif instance.turn and not _has_new(loaded, now):
         return "parked"
     decision = _decide(rt, loaded, definition, now)
+    decision = history.limited(decision, loaded.journal, instance.name, rt.settings)
     return _commit(rt, _commit_of(rt, loaded, decision, definition.fingerprint, now), loaded)
 
 
@@ -140,7 +141,7 @@ def _commit(rt: Runtime, commit: TurnCommit, loaded: Loaded) -> str:
     faults.reach("turn.after_commit")
     if committed is None:
         return "lost"
-    _report(rt, commit, loaded.instance)
+    _report(rt, commit, loaded)
     faults.reach("publish.before")
     if committed.dispatches:
         rt.transport.dispatch(committed.dispatches, commit.now)
@@ -194,7 +195,8 @@ def _commit_of(rt: Runtime, loaded: Loaded, decision: Decision, fingerprint: str
         closing_as=closing_as,
         waiting_for=_sentence(waiting, now) if state not in transitions.FINAL_STATES else "",
         status_text=decision.status_text,
-        attributes=decision.attributes or None,
+        attributes={**instance.attributes, **decision.attributes} if decision.attributes else None,
+        history_length=history.length_after(loaded.journal, decision),
         entries=[
             _new_entry(o, closings.get(o.position), o.position in decision.withdrawn or ended, now)
             for o in decision.openings
@@ -296,7 +298,12 @@ def _leave_to_others(rt: Runtime, instance: InstanceRow, error: WorkflowNotFound
     rt.store.postpone_instance(instance.id, now + UNKNOWN_PATIENCE)
 
 
-def _report(rt: Runtime, commit: TurnCommit, instance: InstanceRow) -> None:
+def _report(rt: Runtime, commit: TurnCommit, loaded: Loaded) -> None:
+    instance = loaded.instance
+    if commit.history_length is not None:
+        grown = history.warning(len(loaded.journal.entries), commit.history_length, instance.name, rt.settings)
+        if grown:
+            log.warning("instance %s: %s", instance.id, grown)
     if commit.state == transitions.BLOCKED:
         log.error("workflow %s instance %s is BLOCKED: %s", instance.name, instance.id, commit.waiting_for)
         rt.announce("workflow_blocked", instance.id)

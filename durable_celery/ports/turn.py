@@ -62,6 +62,7 @@ class TurnCommit:
     re-reads messages under the mailbox lock. ``last_message`` is the highest message id this turn saw.
     ``left_messages`` are ids it saw and did not take in: with them the re-read is exact (ids become visible out of
     order); None judges by ``last_message`` alone. ``attributes`` replaces all of them (None and empty: unchanged).
+    ``history_length`` is the number of rows after it (None: unchanged).
     """
 
     instance_id: UUID
@@ -76,6 +77,7 @@ class TurnCommit:
     waiting_for: str = ""
     status_text: str | None = None
     attributes: Mapping[str, Any] | None = None
+    history_length: int | None = None
     entries: Sequence[NewEntry] = ()
     taken_entries: Mapping[int, int] = field(default_factory=dict)
     taken_messages: Mapping[int, int] = field(default_factory=dict)
