@@ -5,9 +5,10 @@ from __future__ import annotations
 from durable_celery.canvases import canvas, run
 from durable_celery.client import WorkflowHandle, get_handle
 from durable_celery.codec import register_type
-from durable_celery.combinators import gather, shield, sleep, sleep_until
+from durable_celery.combinators import gather, race, shield, sleep, sleep_until
 from durable_celery.context import current_step
 from durable_celery.core.commands import Command
+from durable_celery.core.racing import Winner
 from durable_celery.core.retry import RetryPolicy
 from durable_celery.errors import (
     CancelRequested,
@@ -98,6 +99,7 @@ __all__ = [
     "StepFailed",
     "UpdateRejected",
     "UsageError",
+    "Winner",
     "Workflow",
     "WorkflowBlocked",
     "WorkflowCancelled",
@@ -124,6 +126,7 @@ __all__ = [
     "heartbeat_step",
     "now",
     "patched",
+    "race",
     "random",
     "register_context",
     "register_type",

@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import timezone
 from typing import Any, TypeVar, overload
 
+from durable_celery.core import scope
 from durable_celery.core.commands import Command, GatherCommand, GatherRules, ShieldCommand, TimerCommand
+from durable_celery.core.racing import RaceCommand, Winner
 from durable_celery.core.retry import Duration
 from durable_celery.errors import BadValue, UsageError
 from durable_celery.messages import instant, span
@@ -68,11 +70,7 @@ def gather(  # type: ignore[misc]  # options are no members, whatever the first 
     ``return_exceptions``: errors stand in their places. ``tolerate``: up to so many failures stand as their exceptions
     and stop nothing. ``needed``: done at so many successes, the rest is cancelled, their places are None.
     """
-    if members and named:
-        raise UsageError("gather takes its commands either by position or by name, not both")
-    if len(members) == 1 and not isinstance(members[0], Command) and isinstance(members[0], (list, tuple)):
-        raise UsageError(f"gather takes commands, not a {type(members[0]).__name__}; unpack it: gather(*commands)")
-    commands = list(members or named.values())
+    commands = _members("gather", members, named)
     rules = GatherRules(
         names=tuple(named) if named else None,
         return_exceptions=_flag(return_exceptions),
@@ -80,7 +78,33 @@ def gather(  # type: ignore[misc]  # options are no members, whatever the first 
         needed=_count("needed", needed, 1, len(commands)),
         tolerate=_count("tolerate", tolerate, 0, None) or 0,
     )
-    return GatherCommand([_command(c, i, rules.names) for i, c in enumerate(commands)], rules)
+    return GatherCommand(commands, rules)
+
+
+@overload
+def race(a: Command[A], /) -> Command[Winner[int, A]]: ...
+@overload
+def race(a: Command[A], b: Command[B], /) -> Command[Winner[int, A | B]]: ...
+@overload
+def race(a: Command[A], b: Command[B], c: Command[C], /) -> Command[Winner[int, A | B | C]]: ...
+@overload
+def race(a: Command[A], b: Command[B], c: Command[C], d: Command[E], /) -> Command[Winner[int, A | B | C | E]]: ...
+@overload
+def race(*members: Command[T]) -> Command[Winner[int, T]]: ...
+@overload
+def race(**named: Command[Any]) -> Command[Winner[str, Any]]: ...
+def race(*members: Any, **named: Any) -> Command[Any]:
+    """Run commands against each other; a ``Winner(name, value)`` of the one that settles first. Nest at will.
+
+    ``name`` is the keyword of the winner, or its index from 0. If the first to settle has failed, its error is raised.
+    The others are given up at once: what no worker has claimed never runs; a claimed step is told, gets no further
+    attempt and stays ABANDONED until it ends, and its result is kept and shown, not delivered. Messages that a loser
+    had taken are unread again, in their old order. Handles are merely watched: what they stand for goes on.
+    """
+    commands = _members("race", members, named)
+    if not commands:
+        raise UsageError("race takes at least one command: with none it would never end")
+    return RaceCommand(commands, tuple(named) if named else None)
 
 
 def sleep(seconds: Duration | None = None, **units: float) -> Command[None]:
@@ -103,22 +127,26 @@ def shield(command: Command[T]) -> Command[T]:
     return ShieldCommand(command)
 
 
-def _command(member: Any, index: int, names: tuple[str, ...] | None) -> Command[Any]:
-    from durable_celery.core import scope
+def _members(what: str, members: tuple[Any, ...], named: dict[str, Any]) -> list[Command[Any]]:
+    if members and named:
+        raise UsageError(f"{what} takes its commands either by position or by name, not both")
+    if len(members) == 1 and not isinstance(members[0], Command) and isinstance(members[0], (list, tuple)):
+        raise UsageError(f"{what} takes commands, not a {type(members[0]).__name__}; unpack it: {what}(*commands)")
+    places = named.items() if named else enumerate(members)
+    return [_command(what, place, member) for place, member in places]
 
+
+def _command(what: str, place: int | str, member: Any) -> Command[Any]:
     if isinstance(member, Command):
         return member
-    adapted = scope.required("gather", "yield it from a workflow").adapt(member)
+    adapted = scope.required(what, "yield it from a workflow").adapt(member)
     if adapted is not None:
         return adapted
-    place = names[index] if names else str(index)
     kind = type(member).__name__
-    fix = (
-        "a helper generator cannot run side by side; gather takes commands"
-        if kind == "generator"
-        else "gather takes commands"
-    )
-    raise UsageError(f"gather member {place} is a {kind} {member!r:.80}; {fix}")
+    fix = f"{what} takes commands"
+    if kind == "generator":
+        fix = f"a helper generator cannot run beside others; {fix}"
+    raise UsageError(f"{what} member {place} is a {kind} {member!r:.80}; {fix}")
 
 
 def _flag(value: Any) -> bool:

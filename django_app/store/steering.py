@@ -173,7 +173,7 @@ class Steering(Messages, Closing):
         }  # fmt: skip
         waits = steps.filter(Q(ended_turn=turn) | Q(taken_turn=turn), kind__in=(journal.TIMER, journal.SIGNAL))
         waits.update(**open_again, result=None, failure=None, look_at=F("due_at"))
-        steps.filter(ended_turn=turn).update(**open_again)
+        steps.filter(ended_turn=turn).update(**open_again, result=None, failure=None)
         news = {"taken_turn": None, "taken_at": None, "look_at": now + RESEND}
         steps.filter(taken_turn=turn).update(**news)
         self.rows(Message).filter(instance_id=run_id, taken_turn=turn).update(**news)

@@ -140,7 +140,7 @@ def without_body(journal: Journal, decode: Any) -> Decision:
 
 
 def _stop(node: Node, kept: set[str] | None) -> tuple[list[Node], bool]:
-    """Give up what may be given up below ``node``; what is left to wait for, and whether anything was given up.
+    """Give up what may be given up below ``node``; what is left to wait for, and whether it cannot end by itself now.
 
     ``kept`` are the recorded positions to wait for; None decides by what is claimed now.
     """
@@ -150,14 +150,9 @@ def _stop(node: Node, kept: set[str] | None) -> tuple[list[Node], bool]:
         return [node], False
     children = node.children()
     if children is not None:
-        waits: list[Node] = []
-        gave_up = node.unopened()
-        for child in children:
-            more, gave = _stop(child, kept)
-            waits += more
-            gave_up = gave_up or gave
-        node.frozen = gave_up
-        return waits, gave_up
+        below = [_stop(child, kept) for child in children]
+        node.frozen = node.stopped_by([gave_up for _, gave_up in below])
+        return [wait for waits, _ in below for wait in waits], node.frozen
     if node.claimed() if kept is None else node.position in kept:
         return [node], False
     node.abandon()

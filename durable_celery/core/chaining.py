@@ -9,7 +9,7 @@ Rules of this file:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from durable_celery.core import identity, journal, transitions
 from durable_celery.core.commands import Command, GatherCommand, GatherRules
@@ -76,12 +76,9 @@ class ChainNode(Node):
             )  # fmt: skip
         self.member_settled()
 
-    def count(self, node: Node) -> None:
-        """A member has just ended; ``member_settled`` follows."""
-
     def member_settled(self) -> None:
         """Go on as far as possible."""
-        while not self.settled and not self.frozen:
+        while not self.settled and not self.frozen and not self.gone:
             at = self._at
             if at is not None and not at.settled:
                 return
@@ -114,8 +111,8 @@ class ChainNode(Node):
         command.use()
         place = identity.member(self.position, self._next)
         self._next += 1
-        # To its members a chain is what a gather is; each one's end matters alone, so they join nothing.
-        self._at = self.run.node(command, place, cast(GatherNode, self), join="", shielded=self.shielded)
+        # Each one's end matters alone, so they join nothing.
+        self._at = self.run.node(command, place, self, join="", shielded=self.shielded)
         self._at.open()
 
     def _was_ignored(self, node: Node) -> bool:

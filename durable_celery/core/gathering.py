@@ -28,7 +28,7 @@ class GatherNode(Node):
 
     __slots__ = ("_failed", "_gone", "_good", "_limit", "_next", "_stopped", "command", "members", "rules")
 
-    def __init__(self, run: Run, command: GatherCommand[Any], position: str, parent: GatherNode | None, **place: Any):
+    def __init__(self, run: Run, command: GatherCommand[Any], position: str, parent: Node | None, **place: Any):
         super().__init__(run, position, parent, **place)
         self.command = command
         self.rules: GatherRules = command.rules
@@ -82,7 +82,7 @@ class GatherNode(Node):
     def member_settled(self) -> None:
         """One more member has ended; maybe that ends the gather, or lets the next member start."""
         rules, needed = self.rules, self.rules.needed
-        while not self.settled and not self.frozen:
+        while not self.settled and not self.frozen and not self.gone:
             if needed is not None and self._good >= needed:
                 self._finish(None)
             elif needed is not None and len(self.members) - self._failed < needed:
@@ -153,6 +153,7 @@ class GatherNode(Node):
 
     def _finish(self, error: BaseException | None) -> None:
         self._abandon_members()
+        self.run.put_back([message for node in self.members if node.gone for message in node.reclaim()])
         state = transitions.SUCCEEDED if error is None else transitions.FAILED
         self.run.close_row(Closing(position=self.position, state=state, at=self.run.now))
         if error is None:

@@ -20,9 +20,10 @@ GATHER: Final = "gather"
 CANCEL: Final = "cancel"  # kinds of messages beside signals
 DEADLINE: Final = "deadline"
 CHAIN: Final = "chain"
+RACE: Final = "race"
 COMPENSATION: Final = "compensation"
 
-COMPOSITES: Final = (GATHER, CHAIN)  # kinds made of the rows below them
+COMPOSITES: Final = (GATHER, CHAIN, RACE)  # kinds made of the rows below them
 NO_EVENTS: Final = (*COMPOSITES, COMPENSATION)  # kinds the body never sees the end of
 
 MESSAGE_RANK, STEP_RANK, TIMER_RANK = 0, 1, 2
@@ -33,7 +34,7 @@ class Entry:
     """One row of the journal: a command at its position and what became of it.
 
     ``args``, ``result`` are encoded values, ``failure`` an encoded Failure. ``members`` counts what stands directly
-    below a gather. ``options`` are those of a gather as recorded, else empty: replay needs no other's.
+    below a composite. ``options`` are those of a gather as recorded, else empty: replay needs no other's.
     ``unknown_end``: some attempt was lost or timed out, so its effect may exist.
     """
 

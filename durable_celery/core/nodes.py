@@ -6,6 +6,7 @@ settles with a value or an error and tells its parent; whoever the body waits fo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,6 @@ from durable_celery.core.journal import Entry, Event, Message
 from durable_celery.errors import SignalTimeout, StepFailed
 
 if TYPE_CHECKING:
-    from durable_celery.core.gathering import GatherNode
     from durable_celery.core.run import Run
 
 
@@ -33,7 +33,7 @@ class Node:
         self,
         run: Run,
         position: str,
-        parent: GatherNode | None,
+        parent: Node | None,
         *,
         held: bool = False,
         limited: bool = False,
@@ -74,9 +74,23 @@ class Node:
         """Whether something below would still be opened."""
         return False
 
+    def stopped_by(self, gave_up: Sequence[bool]) -> bool:
+        """Whether it cannot end by itself any more; ``gave_up`` says of each child whether it cannot."""
+        return self.unopened() or any(gave_up)
+
     def claimed(self) -> bool:
         """Whether a worker has it."""
         return False
+
+    def count(self, node: Node) -> None:
+        """A member has just ended; ``member_settled`` follows."""
+
+    def member_settled(self) -> None:
+        """One more member has ended: maybe that ends this node."""
+
+    def reclaim(self) -> list[Message]:
+        """The messages taken at and below it; nobody will get them from it any more."""
+        return [message for node in self.children() or () for message in node.reclaim()]
 
     def settle(self, value: Any = None, error: BaseException | None = None) -> None:
         """End with a value or an error."""
@@ -93,7 +107,7 @@ class Node:
 
     @property
     def group(self) -> str:
-        """The position of the gather it is a member of."""
+        """The position of what it is a member of."""
         return self.parent.position if self.parent is not None else ""
 
 
@@ -102,7 +116,7 @@ class StepNode(Node):
 
     __slots__ = ("command",)
 
-    def __init__(self, run: Run, command: StepCommand[Any], position: str, parent: GatherNode | None, **place: Any):
+    def __init__(self, run: Run, command: StepCommand[Any], position: str, parent: Node | None, **place: Any):
         super().__init__(run, position, parent, **place)
         self.command = command
 
@@ -155,7 +169,7 @@ class TimerNode(Node):
 
     __slots__ = ("command", "due_at")
 
-    def __init__(self, run: Run, command: TimerCommand, position: str, parent: GatherNode | None, **place: Any):
+    def __init__(self, run: Run, command: TimerCommand, position: str, parent: Node | None, **place: Any):
         super().__init__(run, position, parent, **place)
         self.command = command
         self.due_at: datetime | None = None
@@ -184,12 +198,13 @@ class TimerNode(Node):
 class SignalNode(Node):
     """A wait for a message; settled by the oldest unread one of its name, or by its time-out."""
 
-    __slots__ = ("command", "due_at")
+    __slots__ = ("command", "due_at", "message")
 
-    def __init__(self, run: Run, command: SignalCommand[Any], position: str, parent: GatherNode | None, **place: Any):
+    def __init__(self, run: Run, command: SignalCommand[Any], position: str, parent: Node | None, **place: Any):
         super().__init__(run, position, parent, **place)
         self.command = command
         self.due_at: datetime | None = None
+        self.message: Message | None = None  # the one it took
 
     def open(self) -> None:
         entry = self._row(journal.SIGNAL, self.command.name)
@@ -210,6 +225,7 @@ class SignalNode(Node):
 
     def deliver(self, message: Message) -> None:
         """Give the wait this message; its time-out, due or not, means nothing then."""
+        self.message = message
         self.run.forget_wait(self)
         self.run.ignore(self.position)
         self.run.close_row(
@@ -240,6 +256,10 @@ class SignalNode(Node):
     def abandon(self) -> None:
         self.run.forget_wait(self)
         super().abandon()
+
+    def reclaim(self) -> list[Message]:
+        message, self.message = self.message, None
+        return [] if message is None else [message]
 
     def waiting(self) -> str:
         return f"signal {self.command.name!r} at {self.position}{_until(self.due_at)}"

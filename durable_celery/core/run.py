@@ -12,11 +12,11 @@ import random as dice
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
 from typing import Any
 
-from durable_celery.core import complaints, nodes
+from durable_celery.core import complaints, nodes, unread
 from durable_celery.core import generator as generators
 from durable_celery.core.cancelling import THROWS, Cancelling
 from durable_celery.core.commands import Command
@@ -63,6 +63,8 @@ class Run:
         self.leaves: dict[str, Any] = {}
         self.waits: dict[str, list[nodes.SignalNode]] = {}
         self.unread: dict[str, deque[Message]] = {}
+        self.arrivals: dict[int, int] = {}  # the messages seen so far, by id: which number each was
+        self.risen: deque[nodes.Node] = deque()  # have ended beside what the current event is about
         self.status_text: str | None = None
         self.attributes: dict[str, Any] = {}
         self.replaying = False
@@ -100,6 +102,7 @@ class Run:
         if is_generator:
             self._generator = made
             self._resume(None, None)
+            self._come_to_rest()
         else:
             self._end(value=made)
 
@@ -107,7 +110,9 @@ class Run:
         """Let the body see one outcome; False if it is of a row that another outcome has just made worthless."""
         if event.message is not None:
             self._mark(event, f"m{event.message.id}")
+            self.arrivals[event.message.id] = len(self.arrivals)
             self._take_message(event.message)
+            self._come_to_rest()
             return True
         assert event.entry is not None
         position = event.entry.position
@@ -118,8 +123,8 @@ class Run:
         if node is None:
             raise self.mismatch(position, complaints.words(event.entry), "nothing: it does not wait for this row")
         node.take(event)
-        self._rise(node)
-        self._cancel_if_due()
+        self.rise(node)
+        self._come_to_rest()
         return True
 
     def leave(self) -> bool:
@@ -174,6 +179,10 @@ class Run:
         waits = self.waits.get(node.command.name, [])
         if node in waits:
             waits.remove(node)
+
+    def put_back(self, messages: Sequence[Message]) -> None:
+        """Those who took these messages have lost: each goes to the next open wait, else it is unread again."""
+        unread.put_back(self, messages)
 
     def decode(self, text: str | None) -> Any:
         """A stored value; None stands for None."""
@@ -233,12 +242,18 @@ class Run:
         if waits:
             node = waits[0]
             node.deliver(message)
-            self._rise(node)
+            self.rise(node)
         else:
             self.unread.setdefault(message.name, deque()).append(message)
 
-    def _rise(self, node: nodes.Node) -> None:
-        """A node may have settled: resume the body that waits for it, or ask the gather above."""
+    def _come_to_rest(self) -> None:
+        """What ended in consequence of an event rises too; then a cancel that had to wait may be due."""
+        while self.risen and not self.ended:
+            self.rise(self.risen.popleft())
+        self._cancel_if_due()
+
+    def rise(self, node: nodes.Node) -> None:
+        """A node may have settled: resume the body that waits for it, or ask what it is a member of."""
         while node.settled:
             if node is self._awaited:
                 if self.cancelling.pending and node.error is not None:
@@ -260,6 +275,7 @@ class Run:
         assert self._awaited is not None
         if not self._awaited.settled and not self._awaited.gone:
             self._awaited.abandon()
+            self.put_back(self._awaited.reclaim())
         self._resume(None, None, cancel=True)
 
     def _resume(self, value: Any, error: BaseException | None, *, cancel: bool = False) -> None:

@@ -15,13 +15,14 @@ from durable_celery.core.commands import (
 )
 from durable_celery.core.gathering import GatherNode
 from durable_celery.core.nodes import Node, SignalNode, StepNode, TimerNode
+from durable_celery.core.racing import RaceCommand, RaceNode
 from durable_celery.errors import UsageError
 
 if TYPE_CHECKING:
     from durable_celery.core.run import Run
 
 
-def node_of(run: Run, command: Command[Any], position: str, parent: GatherNode | None, **place: Any) -> Node:
+def node_of(run: Run, command: Command[Any], position: str, parent: Node | None, **place: Any) -> Node:
     """The node for a command; it is not open yet. ``place`` are the keywords of ``Node``."""
     if isinstance(command, ShieldCommand):
         return node_of(run, command.member, position, parent, **{**place, "shielded": True})
@@ -37,4 +38,6 @@ def node_of(run: Run, command: Command[Any], position: str, parent: GatherNode |
         return GroupNode(run, command, position, parent, **place)
     if isinstance(command, GatherCommand):
         return GatherNode(run, command, position, parent, **place)
+    if isinstance(command, RaceCommand):
+        return RaceNode(run, command, position, parent, **place)
     raise UsageError(f"{command.describe()} cannot be yielded")
