@@ -61,7 +61,10 @@ class AnnouncingStore(DjangoStore):
             self.on_commit(lambda: self._send(signal, instance_id, told))
 
     def _send(self, signal: Signal, instance_id: UUID, told: dict[str, Any]) -> None:
-        row = self.rows(WorkflowInstance).filter(pk=instance_id).values_list("chain_id", "name", "key").first()
+        of = self.rows(WorkflowInstance).filter(pk=instance_id)
+        row = of.values_list("chain_id", "run_number", "name", "key").first()
         if row is not None:
-            chain_id, name, key = row
+            chain_id, run_number, name, key = row
+            if run_number > 1 and signal is signals.workflow_started:
+                return  # the chain has started once, and ends once
             signal.send_robust(WorkflowInstance, instance_id=chain_id, workflow=name, key=key, **told)

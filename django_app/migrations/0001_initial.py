@@ -31,7 +31,6 @@ class Migration(migrations.Migration):
                 ("instance_id", models.UUIDField(primary_key=True, serialize=False)),
                 ("opened_by", models.CharField(blank=True, default="", max_length=32)),
                 ("closed_at", django_app.models.moments.MomentField(blank=True, null=True)),
-                ("moved_to", models.UUIDField(blank=True, null=True)),
             ],
             options={
                 "verbose_name_plural": "mailboxes",
@@ -127,7 +126,8 @@ class Migration(migrations.Migration):
             name="Message",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("instance_id", models.UUIDField()),
+                ("chain_id", models.UUIDField()),
+                ("instance_id", models.UUIDField(db_index=True)),
                 ("kind", models.CharField(max_length=16)),
                 ("name", models.CharField(blank=True, default="", max_length=255)),
                 ("payload", models.TextField(blank=True, default="")),
@@ -138,10 +138,11 @@ class Migration(migrations.Migration):
                 ("taken_turn", models.IntegerField(blank=True, null=True)),
                 ("taken_order", models.IntegerField(default=0)),
                 ("taken_at", django_app.models.moments.MomentField(blank=True, null=True)),
+                ("delivered_turn", models.IntegerField(blank=True, null=True)),
             ],
             options={
                 "constraints": [
-                    models.UniqueConstraint(fields=("instance_id", "dedupe_hash"), name="durable_message_dedupe")
+                    models.UniqueConstraint(fields=("chain_id", "dedupe_hash"), name="durable_message_dedupe")
                 ],
             },
         ),
@@ -173,12 +174,13 @@ class Migration(migrations.Migration):
             name="WorkflowInstance",
             fields=[
                 ("id", models.UUIDField(primary_key=True, serialize=False)),
-                ("chain_id", models.UUIDField(db_index=True)),
+                ("chain_id", models.UUIDField()),
+                ("run_number", models.IntegerField(default=1)),
                 ("name", models.CharField(max_length=160)),
                 ("version", models.IntegerField(default=1)),
                 ("fingerprint", models.CharField(blank=True, default="", max_length=64)),
                 ("key", models.CharField(blank=True, db_index=True, max_length=191, null=True)),
-                ("key_hash", models.CharField(blank=True, db_index=True, max_length=64, null=True)),
+                ("key_hash", models.CharField(blank=True, max_length=64, null=True)),
                 ("open_key", models.CharField(blank=True, max_length=64, null=True, unique=True)),
                 ("state", models.CharField(default="PENDING", max_length=16)),
                 ("closing_as", models.CharField(blank=True, default="", max_length=16)),
@@ -228,6 +230,10 @@ class Migration(migrations.Migration):
                 "indexes": [
                     models.Index(fields=["name", "state", "-created_at"], name="durable_instance_console"),
                     models.Index(fields=["state", "waiting_since"], name="durable_instance_waiting"),
+                    models.Index(fields=["key_hash", "created_at"], name="durable_instance_key"),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(fields=("chain_id", "run_number"), name="durable_instance_run")
                 ],
             },
         ),
@@ -268,6 +274,7 @@ class Migration(migrations.Migration):
             constraint=models.UniqueConstraint(fields=("instance", "key_hash"), name="durable_marker_key"),
         ),
         PartialIndex("workflowinstance", "durable_instance_look", ["look_at"], "{look_at} IS NOT NULL"),
+        PartialIndex("workflowinstance", "durable_instance_open", ["chain_id", "finished_at"], "{finished_at} IS NULL"),
         PartialIndex("workflowinstance", "durable_instance_parent", ["parent_id"], "{parent_id} IS NOT NULL"),
         PartialIndex("stepresult", "durable_step_look", ["look_at"], "{look_at} IS NOT NULL"),
         PartialIndex("stepresult", "durable_step_lease", ["lease_id"], "{lease_id} IS NOT NULL"),
@@ -275,6 +282,6 @@ class Migration(migrations.Migration):
         PartialIndex("stepresult", "durable_step_group", ["instance", "group", "state"], "{group} IS NOT NULL"),
         PartialIndex("stepresult", "durable_step_join", ["instance", "join", "state"], "{join} IS NOT NULL"),
         PartialIndex("message", "durable_message_look", ["look_at"], "{look_at} IS NOT NULL"),
-        PartialIndex("message", "durable_message_news", ["instance_id", "taken_turn"], "{taken_turn} IS NULL"),
+        PartialIndex("message", "durable_message_news", ["chain_id", "taken_turn"], "{taken_turn} IS NULL"),
         JsonIndex("workflowinstance", "durable_instance_attributes", "attributes"),
     ]

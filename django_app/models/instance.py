@@ -13,19 +13,21 @@ NAME_LENGTH = 160  # with a state beside it in an index still under 191 characte
 
 
 class WorkflowInstance(models.Model):
-    """One run of a workflow. ``id`` is the run's; all runs of a chain share ``chain_id``, the id of the first.
+    """One run of a workflow. ``id`` is the run's; all runs of a chain share ``chain_id``, the id of the first, and are
+    numbered from 1 (``run_number``).
 
     ``revision`` counts what turns, pause, cancel, terminate and retry have changed; ``open_key`` is ``key_hash`` while
     the run is open. Texts of values are ASCII JSON as the codec writes it.
     """
 
     id = models.UUIDField(primary_key=True)
-    chain_id = models.UUIDField(db_index=True)
+    chain_id = models.UUIDField()
+    run_number = models.IntegerField(default=1)
     name = models.CharField(max_length=NAME_LENGTH)
     version = models.IntegerField(default=1)
     fingerprint = models.CharField(max_length=64, default="", blank=True)
     key = models.CharField(max_length=KEY_LENGTH, null=True, blank=True, db_index=True)  # noqa: DJ001 - "" is no key
-    key_hash = models.CharField(max_length=64, null=True, blank=True, db_index=True)  # noqa: DJ001
+    key_hash = models.CharField(max_length=64, null=True, blank=True)  # noqa: DJ001
     open_key = models.CharField(max_length=64, null=True, blank=True, unique=True)  # noqa: DJ001 - NULLs are not equal
 
     state = models.CharField(max_length=16, default=t.PENDING)
@@ -82,7 +84,9 @@ class WorkflowInstance(models.Model):
         indexes = [
             models.Index(fields=["name", "state", "-created_at"], name="durable_instance_console"),
             models.Index(fields=["state", "waiting_since"], name="durable_instance_waiting"),
+            models.Index(fields=["key_hash", "created_at"], name="durable_instance_key"),
         ]
+        constraints = [models.UniqueConstraint(fields=["chain_id", "run_number"], name="durable_instance_run")]
 
     def __str__(self) -> str:
         return f"{self.name} {self.key or self.id}"
@@ -91,7 +95,7 @@ class WorkflowInstance(models.Model):
 class WorkflowKey(models.Model):
     """The permanent row of a key of a workflow: locked by whoever starts one, so that no two start it at once.
 
-    ``hash`` tells apart what collations do not. ``open_id`` is the open instance, ``last_*`` the newest closed one.
+    ``hash`` tells apart what collations do not. ``open_id`` is the open chain, ``last_*`` the one that closed last.
     """
 
     hash = models.CharField(max_length=64, primary_key=True)

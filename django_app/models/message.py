@@ -12,9 +12,16 @@ from django_app.models.querysets import EngineManager
 
 
 class Message(models.Model):
-    """A signal, a cancel or the like, in the order of its id. ``dedupe_hash`` is set where the sender gave an id."""
+    """A signal, a cancel or the like, in the order of its id. ``dedupe_hash`` is set where the sender gave an id.
 
-    instance_id = models.UUIDField()
+    One that no turn took in (``taken_turn``) belongs to the newest run of its chain, whichever that is: a chain goes on
+    without waiting for its senders. ``instance_id`` is the run that took it in, until then the first.
+    ``delivered_turn`` is the turn that gave it to a wait or a handler; without it, it is kept unread, and goes on to
+    the next run.
+    """
+
+    chain_id = models.UUIDField()
+    instance_id = models.UUIDField(db_index=True)
     kind = models.CharField(max_length=16)
     name = models.CharField(max_length=255, default="", blank=True)
     payload = models.TextField(default="", blank=True)
@@ -25,18 +32,19 @@ class Message(models.Model):
     taken_turn = models.IntegerField(null=True, blank=True)
     taken_order = models.IntegerField(default=0)
     taken_at = MomentField(null=True, blank=True)
+    delivered_turn = models.IntegerField(null=True, blank=True)
 
     objects = EngineManager()
 
     class Meta:
-        constraints = [models.UniqueConstraint(fields=["instance_id", "dedupe_hash"], name="durable_message_dedupe")]
+        constraints = [models.UniqueConstraint(fields=["chain_id", "dedupe_hash"], name="durable_message_dedupe")]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}".strip()
 
 
 class Mailbox(models.Model):
-    """The door of one instance: senders share its lock, only closing holds it alone.
+    """The door of one chain of runs, by the id of the first: senders share its lock, only closing holds it alone.
 
     ``opened_by`` is drawn by the start that inserted it, which tells a repeated start from the first.
     """
@@ -44,7 +52,6 @@ class Mailbox(models.Model):
     instance_id = models.UUIDField(primary_key=True)
     opened_by = models.CharField(max_length=32, default="", blank=True)
     closed_at = MomentField(null=True, blank=True)
-    moved_to = models.UUIDField(null=True, blank=True)
 
     objects = EngineManager()
 

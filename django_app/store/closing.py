@@ -8,8 +8,9 @@ from uuid import UUID
 
 from django.db.models import Case, CharField, F, Q, Value, When
 
-from django_app.models import Mailbox, Message, StepResult, WorkflowInstance
+from django_app.models import Mailbox, Message, StepResult
 from django_app.models.moments import MomentField
+from django_app.store.chains import Chains
 from django_app.store.connected import chunks
 from django_app.store.keys import Keys
 from django_app.store.retries import nowait
@@ -18,12 +19,12 @@ from durable_celery.core import transitions as t
 UNCLAIMED = (t.HELD, *t.CLAIMABLE)
 
 
-class Closing(Keys):
+class Closing(Keys, Chains):
     """Parts of closing transactions; each needs one."""
 
-    def hold_mailbox(self, instance_id: UUID) -> None:
+    def hold_mailbox(self, chain_id: UUID) -> None:
         """Lock the mailbox against senders until the transaction ends; ``Busy`` if one is at it."""
-        mailbox = self.rows(Mailbox).filter(instance_id=instance_id)
+        mailbox = self.rows(Mailbox).filter(instance_id=chain_id)
         features = self.connection.features
         if features.has_select_for_update:
             # Never wait here: a sender may hold it for as long as its own transaction lasts.
@@ -31,9 +32,9 @@ class Closing(Keys):
                 mailbox = mailbox.select_for_update(nowait=features.has_select_for_update_nowait)
                 mailbox.values_list("instance_id").first()
 
-    def unseen_messages(self, instance_id: UUID, last_message: int, left: Collection[int] | None) -> bool:
+    def unseen_messages(self, chain_id: UUID, last_message: int, left: Collection[int] | None) -> bool:
         """With the mailbox held: is there a message that the closing turn did not see? Others leave the sweep's way."""
-        untaken = self.rows(Message).filter(instance_id=instance_id, taken_turn__isnull=True)
+        untaken = self.rows(Message).filter(chain_id=chain_id, taken_turn__isnull=True)
         if self.vendor == "mysql":
             untaken = untaken.select_for_update()  # under REPEATABLE READ a plain read may show an older state
         ids = set(untaken.values_list("id", flat=True))
@@ -44,9 +45,9 @@ class Closing(Keys):
             self.rows(Message).filter(pk__in=some).update(look_at=None)
         return False
 
-    def shut_mailbox(self, instance_id: UUID, now: datetime) -> None:
+    def shut_mailbox(self, chain_id: UUID, now: datetime) -> None:
         """No message comes in any more."""
-        self.rows(Mailbox).filter(instance_id=instance_id, closed_at__isnull=True).update(closed_at=now)
+        self.rows(Mailbox).filter(instance_id=chain_id, closed_at__isnull=True).update(closed_at=now)
 
     def abandon_steps(self, wanted: Q, now: datetime, turn: int | None = None) -> None:
         """Give up rows: unclaimed ones are CANCELLED, claimed ones ABANDONED; in one statement, none slips through."""
@@ -70,18 +71,19 @@ class Closing(Keys):
         self.rows(StepResult).filter(instance_id=instance_id, look_at__isnull=False).update(look_at=None)
 
     def terminate(self, instance_id: UUID, now: datetime, failure: str | None = None) -> bool:
-        """End an open instance TERMINATED, at once and without compensation; its key is the caller's to free.
+        """End the newest run of a chain TERMINATED, at once and without compensation; its key is the caller's to free.
 
         Waits for a sender that holds the mailbox. False if it was closed already.
         """
-        ended = self.rows(WorkflowInstance).filter(pk=instance_id, state__in=t.sources(t.INSTANCE, t.TERMINATED))
-        if not ended.update(
+        run, ended = self.change_newest(
+            instance_id, Q(state__in=t.sources(t.INSTANCE, t.TERMINATED)),
             state=t.TERMINATED, revision=F("revision") + 1, finished_at=now, failure=failure, open_key=None,
             waiting_for="", waiting_since=None, look_at=None, blocked_by="",
-        ):  # fmt: skip
+        )  # fmt: skip
+        if not ended:
             return False
-        self.shut_mailbox(instance_id, now)
-        self.rows(Message).filter(instance_id=instance_id, taken_turn__isnull=True).update(look_at=None)
-        self.abandon_steps(Q(instance_id=instance_id), now)
-        self.unlook_steps(instance_id)
+        self.shut_mailbox(run.chain_id, now)
+        self.rows(Message).filter(chain_id=run.chain_id, taken_turn__isnull=True).update(look_at=None)
+        self.abandon_steps(Q(instance_id=run.id), now)
+        self.unlook_steps(run.id)
         return True

@@ -18,7 +18,7 @@ UNSUCCESSFUL: Final = (t.FAILED, t.CANCELLED, t.TERMINATED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyState:
-    """Who has the key: the open instance, and the newest closed one."""
+    """Who has the key: the chain that is open, and the one that closed last, each by its first run."""
 
     open_id: UUID | None = None
     last_id: UUID | None = None
@@ -87,9 +87,9 @@ class Keys(Connected):
         for some in chunks(rows):
             self._upsert(some, ["open_id", "last_id", "last_state"])
 
-    def release_key(self, instance_id: UUID, state: str) -> None:
-        """The instance that has a key ends; also its lock, taken before that of the instance as every start does."""
-        self.rows(WorkflowKey).filter(open_id=instance_id).update(open_id=None, last_id=instance_id, last_state=state)
+    def release_key(self, chain_id: UUID, state: str) -> None:
+        """The chain that has a key ends; also its lock, taken before that of the instance as every start does."""
+        self.rows(WorkflowKey).filter(open_id=chain_id).update(open_id=None, last_id=chain_id, last_state=state)
 
     def _upsert(self, rows: Iterable[WorkflowKey], fields: list[str]) -> None:
         target = ["hash"] if self.connection.features.supports_update_conflicts_with_target else None

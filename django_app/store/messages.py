@@ -19,7 +19,6 @@ from durable_celery.ports import NewMessage
 GRACE = timedelta(seconds=2)  # how long a message may lie before the sweep asks for a turn
 AGAIN = timedelta(seconds=30)  # and before it asks once more
 SHARED = {"postgresql": " FOR SHARE", "mysql": " LOCK IN SHARE MODE"}
-LONGEST_CHAIN = 100_000  # runs; the end of a loop that cannot be
 
 
 class Messages(Connected):
@@ -32,46 +31,47 @@ class Messages(Connected):
         ``InstanceClosed`` if it has ended, ``InstanceNotFound`` if there is none: nothing is stored then.
         """
         with self.atomic():
-            run_id = self._enter(instance_id)
-            self.store_messages([(run_id, message, now)])
+            chain_id = self._enter(instance_id)
+            self.store_messages([(chain_id, message, now)])
             if message.dedupe is None:
                 return True
-            stored = self.rows(Message).filter(instance_id=run_id, dedupe_hash=_hash(message.dedupe))
+            stored = self.rows(Message).filter(chain_id=chain_id, dedupe_hash=_hash(message.dedupe))
             return bool(stored.filter(taken_turn__isnull=True).exists())
 
     def _enter(self, instance_id: UUID) -> UUID:
-        """Lock the mailbox of the newest run, shared; its id."""
-        pk = instance_id
-        for _ in range(LONGEST_CHAIN):
-            found = self._share_mailbox(pk)
-            if found is None:
-                raise InstanceNotFound(
-                    f"there is no workflow instance {instance_id}: it was never started, its start was rolled back, "
-                    "or it was purged; check the id",
-                    instance_id=str(instance_id),
-                )
-            closed_at, moved_to = found
-            if moved_to is None:
-                break
-            pk = moved_to
+        """Lock the mailbox of the chain, shared; the chain's id. ``instance_id`` may be that of a later run too."""
+        chain_id = instance_id
+        found = self._share_mailbox(chain_id)
+        if found is None:
+            chains = self.rows(WorkflowInstance).filter(pk=instance_id).values_list("chain_id", flat=True)
+            chain_id = chains.first() or instance_id
+            found = self._share_mailbox(chain_id) if chain_id != instance_id else None
+        if found is None:
+            raise InstanceNotFound(
+                f"there is no workflow instance {instance_id}: it was never started, its start was rolled back, "
+                "or it was purged; check the id",
+                instance_id=str(instance_id),
+            )
+        (closed_at,) = found
         if closed_at is not None:
-            status = self.rows(WorkflowInstance).filter(pk=pk).values_list("state", flat=True).first() or ""
+            runs = self.rows(WorkflowInstance).filter(chain_id=chain_id).order_by("-run_number")
+            status = runs.values_list("state", flat=True).first() or ""
             raise InstanceClosed(
                 f"workflow instance {instance_id} has ended ({status or 'purged'}, {closed_at:%Y-%m-%d %H:%M:%S} UTC); "
                 "the message was not stored. Start a new instance, or send before the end",
                 instance_id=str(instance_id),
                 status=status,
             )
-        return pk
+        return chain_id
 
-    def _share_mailbox(self, pk: UUID) -> tuple[datetime | None, UUID | None] | None:
+    def _share_mailbox(self, pk: UUID) -> tuple[datetime | None] | None:
         mailbox = self.rows(Mailbox).filter(pk=pk)
         if self.vendor not in SHARED:
             # SQLite locks by the first write; reading first could find the lock gone for good.
-            mailbox.update(moved_to=F("moved_to"))
-            found: tuple[datetime | None, UUID | None] | None = mailbox.values_list("closed_at", "moved_to").first()
+            mailbox.update(closed_at=F("closed_at"))
+            found: tuple[datetime | None] | None = mailbox.values_list("closed_at").first()
             return found
-        compiler = mailbox.values_list("closed_at", "moved_to").query.get_compiler(self.alias)
+        compiler = mailbox.values_list("closed_at").query.get_compiler(self.alias)
         sql, params = compiler.as_sql()
         with self.connection.cursor() as cursor:
             # The locking read itself: under REPEATABLE READ a second one may show an older version.
@@ -80,30 +80,31 @@ class Messages(Connected):
         return next(iter(compiler.results_iter(results=[rows], tuple_expected=True)), None)
 
     def store_messages(self, messages: Iterable[tuple[UUID, NewMessage, datetime]]) -> None:
-        """Insert messages; one with a ``dedupe`` that is there already changes nothing."""
+        """Insert messages for chains; one with a ``dedupe`` that is there already changes nothing."""
         rows = [
             Message(
-                instance_id=instance_id, kind=new.kind, name=new.name, payload=new.payload, dedupe=new.dedupe,
-                dedupe_hash=None if new.dedupe is None else _hash(new.dedupe), stored_at=now, look_at=now + GRACE,
+                chain_id=chain_id, instance_id=chain_id, kind=new.kind, name=new.name, payload=new.payload,
+                dedupe=new.dedupe, dedupe_hash=None if new.dedupe is None else _hash(new.dedupe),
+                stored_at=now, look_at=now + GRACE,
             )
-            for instance_id, new, now in messages
+            for chain_id, new, now in messages
         ]  # fmt: skip
         if rows:
             self.rows(Message).bulk_create(rows, ignore_conflicts=any(row.dedupe is not None for row in rows))
 
     @retried
     def due_messages(self, now: datetime, limit: int) -> Sequence[UUID]:
-        """Instances with a message older than its grace that no turn took in; looked at again half a minute later."""
+        """Chains with a message older than its grace that no turn took in; looked at again half a minute later."""
         active = self.rows(WorkflowInstance).filter(
-            pk=OuterRef("instance_id"), state__in=t.OPEN_STATES, paused_at__isnull=True
+            chain_id=OuterRef("chain_id"), state__in=t.OPEN_STATES, finished_at__isnull=True, paused_at__isnull=True
         )
         due = self.rows(Message).filter(
             Exists(active.exclude(state=t.BLOCKED)), look_at__lte=now, taken_turn__isnull=True
         )
-        found = list(due.order_by("look_at", "id").values_list("id", "instance_id")[:limit])
+        found = list(due.order_by("look_at", "id").values_list("id", "chain_id")[:limit])
         if found:
             self.rows(Message).filter(pk__in=[pk for pk, _ in found], look_at__lte=now).update(look_at=now + AGAIN)
-        return list(dict.fromkeys(instance_id for _, instance_id in found))
+        return list(dict.fromkeys(chain_id for _, chain_id in found))
 
 
 def _hash(dedupe: str) -> str:

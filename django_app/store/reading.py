@@ -32,45 +32,52 @@ class Reading(Clock):
     @retried
     def find(self, instance_id: UUID) -> InstanceRow | None:
         """The newest run of the chain with this id; of a later run's id, that of its chain."""
-        everyone = self.rows(WorkflowInstance)
-        found = self._newest(everyone.filter(chain_id=instance_id))
+        found = self._last_run(instance_id)
         if found is None:
-            chain = everyone.filter(pk=instance_id).values("chain_id")
-            found = self._newest(everyone.filter(chain_id__in=list(chain.values_list("chain_id", flat=True))))
+            chains = self.rows(WorkflowInstance).filter(pk=instance_id).values_list("chain_id", flat=True)
+            chain_id = chains.first()
+            found = self._last_run(chain_id) if chain_id is not None else None
         return found
 
     @retried
     def find_by_key(self, name: str, key: str) -> InstanceRow | None:
-        """The open instance with this key, else the newest closed one."""
-        found = self.rows(WorkflowInstance).filter(key_hash=identity.key_hash(name, key))
-        return self._newest(found.order_by(F("open_key").desc(nulls_last=True)))
+        """The open instance with this key, else the newest closed one; followed if it went on under another name."""
+        hashed, everyone = identity.key_hash(name, key), self.rows(WorkflowInstance)
+        found = _first(everyone.filter(open_key=hashed))
+        if found is None:
+            found = _first(everyone.filter(key_hash=hashed).order_by("-created_at", "-id"))
+        return self._last_run(found.chain_id) if found is not None and found.state == t.CONTINUED else found
 
-    def _newest(self, found: QuerySet[Any]) -> InstanceRow | None:
-        ordered = found.order_by(*found.query.order_by, "-created_at", "-id")
-        values = ordered.values(*rows.INSTANCE_FIELDS).first()
-        return rows.instance_row(values) if values is not None else None
+    def _last_run(self, chain_id: UUID) -> InstanceRow | None:
+        return _first(self.rows(WorkflowInstance).filter(chain_id=chain_id).order_by("-run_number"))
 
     @retried
-    def load(self, instance_id: UUID, *, args: bool = False) -> Loaded | None:
+    def load(self, instance_id: UUID, *, args: bool = False, newest: bool = False) -> Loaded | None:
         """The instance and its journal, entries and messages by id; two queries, and one each for messages and markers.
 
-        ``args``: with the encoded arguments of each entry, which replay does not need.
+        ``args``: with the encoded arguments of each entry, which replay does not need. ``newest``: of a run that has
+        continued as another, the newest run of its chain instead (one query more).
         """
-        found = self.rows(WorkflowInstance).filter(pk=instance_id).annotate(
-            has_messages=Exists(self.rows(Message).filter(instance_id=OuterRef("pk"))),
+        mine = self.rows(Message).filter(instance_id=OuterRef("pk"), taken_turn__isnull=False)
+        new = self.rows(Message).filter(chain_id=OuterRef("chain_id"), taken_turn__isnull=True)
+        found = self.rows(WorkflowInstance).annotate(
+            has_messages=Exists(mine) | Exists(new),
             has_markers=Exists(self.rows(Marker).filter(instance_id=OuterRef("pk"))),
-        )  # fmt: skip
-        values = found.values(*rows.INSTANCE_FIELDS, "has_messages", "has_markers").first()
+        ).values(*rows.INSTANCE_FIELDS, "has_messages", "has_markers")  # fmt: skip
+        values = found.filter(pk=instance_id).first()
+        if newest and values is not None and values["state"] == t.CONTINUED:
+            values = found.filter(chain_id=values["chain_id"]).order_by("-run_number").first()
         if values is None:
             return None
         has_messages, has_markers = values.pop("has_messages"), values.pop("has_markers")
+        run = rows.instance_row(values)
         stored = journal.Journal(
-            instance_id=str(instance_id),
-            entries=self._entries(instance_id, (*rows.ENTRY_FIELDS, "args") if args else rows.ENTRY_FIELDS),
-            messages=self._messages(instance_id) if has_messages else (),
-            markers=self._markers(instance_id) if has_markers else {},
+            instance_id=str(run.id),
+            entries=self._entries(run.id, (*rows.ENTRY_FIELDS, "args") if args else rows.ENTRY_FIELDS),
+            messages=self._messages(run) if has_messages else (),
+            markers=self._markers(run.id) if has_markers else {},
         )
-        return Loaded(instance=rows.instance_row(values), journal=stored)
+        return Loaded(instance=run, journal=stored)
 
     def _entries(self, instance_id: UUID, names: tuple[str, ...]) -> Sequence[journal.Entry]:
         # Of a gather its rules as recorded; of a step, its terms are nothing to replay.
@@ -78,8 +85,10 @@ class Reading(Clock):
         found = self.rows(StepResult).filter(instance_id=instance_id).order_by("id").annotate(rules=rules)
         return [rows.entry((*names, "options"), values) for values in found.values_list(*names, "rules")]
 
-    def _messages(self, instance_id: UUID) -> Sequence[journal.Message]:
-        found = self.rows(Message).filter(instance_id=instance_id).order_by("id")
+    def _messages(self, run: InstanceRow) -> Sequence[journal.Message]:
+        """Those this run took in, and those of its chain that no run took in yet."""
+        mine = Q(instance_id=run.id, taken_turn__isnull=False)
+        found = self.rows(Message).filter(mine | Q(chain_id=run.chain_id, taken_turn__isnull=True)).order_by("id")
         return [rows.message(values) for values in found.values_list(*rows.MESSAGE_FIELDS)]
 
     def _markers(self, instance_id: UUID) -> Mapping[str, str]:
@@ -95,7 +104,7 @@ class Reading(Clock):
         due = Q(kind__in=(journal.TIMER, journal.SIGNAL), state=t.SCHEDULED, due_at__lte=now)
         steps = self.rows(StepResult).filter(instance_id=OuterRef("pk"))
         ended = steps.filter(OUTCOME).exclude(kind__in=NO_STEP)
-        messages = self.rows(Message).filter(instance_id=OuterRef("pk"), taken_turn__isnull=True)
+        messages = self.rows(Message).filter(chain_id=OuterRef("chain_id"), taken_turn__isnull=True)
         found = self.rows(WorkflowInstance).filter(
             Exists(ended) | Exists(steps.filter(due, taken_turn__isnull=True)) | Exists(messages),
             pk=instance_id,
@@ -118,3 +127,8 @@ class Reading(Clock):
         """Rows that are not final and not abandoned, by id."""
         found = self.rows(StepResult).filter(instance_id=instance_id, state__in=t.STEP_OPEN).order_by("id")
         return [rows.open_step(values) for values in found.values_list(*rows.STEP_FIELDS)]
+
+
+def _first(found: QuerySet[Any]) -> InstanceRow | None:
+    values = found.values(*rows.INSTANCE_FIELDS).first()
+    return rows.instance_row(values) if values is not None else None

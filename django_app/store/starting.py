@@ -128,6 +128,7 @@ class Starting(Messages, Closing):
     # -- answering -------------------------------------------------------------------------------------------------
 
     def _answers(self, instances: Sequence[NewInstance], plan: Plan) -> list[Created]:
+        # Of a chain that holds a key, what its first run was started with: that is what a start is compared to.
         found: dict[UUID, tuple[str, str, datetime]] = {}
         for some in chunks(set(plan.existing.values())):
             rows = self.rows(WorkflowInstance).filter(pk__in=some).values_list("pk", "state", "args", "start_at")

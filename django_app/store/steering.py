@@ -12,12 +12,13 @@ from uuid import UUID
 from django.db.models import F, Q
 
 from django_app.models import Mailbox, Message, StepResult, WorkflowInstance, WorkflowKey
+from django_app.store.chains import Newest
 from django_app.store.closing import Closing
 from django_app.store.messages import Messages
 from django_app.store.retries import retried
 from durable_celery.core import journal
 from durable_celery.core import transitions as t
-from durable_celery.errors import InstanceNotFound, NotRetryable
+from durable_celery.errors import NotRetryable
 from durable_celery.ports import NewMessage
 
 RESEND = timedelta(seconds=3)
@@ -39,61 +40,46 @@ class Steering(Messages, Closing):
         A second request changes nothing, but for a BLOCKED run, which is then ended without its body. Unpauses.
         """
         with self.atomic():
-            mine = self.rows(WorkflowInstance).filter(chain_id=instance_id, state__in=BODY_OPEN)
             changes: dict[str, Any] = {"deadline_at": None} if message.kind == "deadline" else {}
-            asked = mine.filter(Q(cancel_requested_at__isnull=True) | Q(state=t.BLOCKED)).update(
-                cancel_requested_at=now, paused_at=None, revision=F("revision") + 1, **changes
-            )
+            anew = Q(cancel_requested_at__isnull=True) | Q(state=t.BLOCKED)
+            run, asked = self.change_newest(
+                instance_id, anew & Q(state__in=BODY_OPEN),
+                cancel_requested_at=now, paused_at=None, revision=F("revision") + 1, **changes,
+            )  # fmt: skip
             if asked:
-                run_id = mine.values_list("pk", flat=True).get()
-                self.store_messages([(run_id, message, now)])
-                return "requested"
-            return "requested" if mine.exists() else self._end_of(instance_id)
+                self.store_messages([(run.chain_id, message, now)])
+            return "requested" if asked or run.state in BODY_OPEN else run.end
 
     @retried
     def end_now(self, instance_id: UUID, failure: str, now: datetime) -> str:
         """Terminate: "requested" if this did it, else the final state it came too late for. Nothing is compensated."""
         try:
             with self.atomic():
-                run_id = self._run_of(instance_id)
-                self.release_key(run_id, t.TERMINATED)
-                if not self.terminate(run_id, now, failure):
+                chain_id = self.newest_run(instance_id).chain_id
+                self.release_key(chain_id, t.TERMINATED)
+                if not self.terminate(chain_id, now, failure):
                     raise Refused
                 return "requested"
         except Refused:
-            return self._end_of(instance_id)
+            return self.newest_run(instance_id).end
 
     @retried
     def pause(self, instance_id: UUID, reason: str, now: datetime) -> str:
         """Set the overlay; the state before, or the final state it came too late for. A second call changes nothing."""
-        mine = self.rows(WorkflowInstance).filter(chain_id=instance_id, state__in=t.OPEN_STATES)
-        mine.filter(paused_at__isnull=True).update(paused_at=now, pause_reason=reason, revision=F("revision") + 1)
-        return mine.values_list("state", flat=True).first() or self._end_of(instance_id)
+        run, _ = self.change_newest(
+            instance_id, Q(state__in=t.OPEN_STATES, paused_at__isnull=True),
+            paused_at=now, pause_reason=reason, revision=F("revision") + 1,
+        )  # fmt: skip
+        return run.state if run.state in t.OPEN_STATES else run.end
 
     @retried
     def resume(self, instance_id: UUID, now: datetime) -> str:
         """Lift the overlay; what fell due meanwhile is looked at now. A run that is not paused stays as it is."""
-        mine = self.rows(WorkflowInstance).filter(chain_id=instance_id, state__in=t.OPEN_STATES)
-        mine.filter(paused_at__isnull=False).update(
-            paused_at=None, pause_reason="", revision=F("revision") + 1, look_at=now
-        )
-        return mine.values_list("state", flat=True).first() or self._end_of(instance_id)
-
-    def _run_of(self, instance_id: UUID) -> UUID:
-        found = self.rows(WorkflowInstance).filter(Q(chain_id=instance_id) | Q(pk=instance_id))
-        pk: UUID | None = found.order_by("-created_at", "-id").values_list("pk", flat=True).first()
-        if pk is None:
-            raise InstanceNotFound(f"there is no workflow instance {instance_id}", instance_id=str(instance_id))
-        return pk
-
-    def _end_of(self, instance_id: UUID) -> str:
-        """The final state, or the one a COMPENSATING run is bound for."""
-        state: str
-        closing_as: str
-        state, closing_as = (
-            self.rows(WorkflowInstance).filter(pk=self._run_of(instance_id)).values_list("state", "closing_as").get()
-        )
-        return closing_as or state
+        run, _ = self.change_newest(
+            instance_id, Q(state__in=t.OPEN_STATES, paused_at__isnull=False),
+            paused_at=None, pause_reason="", revision=F("revision") + 1, look_at=now,
+        )  # fmt: skip
+        return run.state if run.state in t.OPEN_STATES else run.end
 
     # -- retry -----------------------------------------------------------------------------------------------------
 
@@ -103,14 +89,14 @@ class Steering(Messages, Closing):
 
         The failed steps of that turn start afresh; their attempts go on counting.
         """
-        run_id = self._run_of(instance_id)
+        run_id, chain_id, *_ = self._to_reopen(instance_id)
         with self.atomic():
             if self._unblock(run_id):
                 return
             run = self.rows(WorkflowInstance).filter(pk=run_id).values("state", "turn", "turn_at", "key_hash").get()
             self._check(run_id, run)
             if run["key_hash"] is not None:
-                self._take_key(run_id, run["key_hash"])
+                self._take_key(chain_id, run["key_hash"])
             reopened = self.rows(WorkflowInstance).filter(pk=run_id, state=t.FAILED, turn=run["turn"]).update(
                 state=t.RUNNING, turn=F("turn") - 1, revision=F("revision") + 1, failure=None, finished_at=None,
                 open_key=run["key_hash"], look_at=now, waiting_for="", blocked_by="", cancel_requested_at=None,
@@ -118,8 +104,18 @@ class Steering(Messages, Closing):
             if not reopened:
                 text = f"instance {instance_id} changed while it was retried; look again"
                 raise NotRetryable(text, instance_id=str(run_id))
-            self.rows(Mailbox).filter(pk=run_id).update(closed_at=None)
+            self.rows(Mailbox).filter(pk=chain_id).update(closed_at=None)
             self._take_back(run_id, run["turn"], now)
+
+    def _to_reopen(self, instance_id: UUID) -> Newest:
+        newest = self.newest_run(instance_id)
+        if instance_id not in (newest.chain_id, newest.id):
+            raise NotRetryable(
+                f"run {instance_id} has continued as another, the newest is {newest.id}; retry that one, or the chain "
+                f"{newest.chain_id}",
+                instance_id=str(instance_id),
+            )
+        return newest
 
     def _unblock(self, run_id: UUID) -> bool:
         blocked = self.rows(WorkflowInstance).filter(pk=run_id, state=t.BLOCKED)
@@ -145,12 +141,12 @@ class Steering(Messages, Closing):
                 **ids,
             )
 
-    def _take_key(self, run_id: UUID, key_hash: str) -> None:
+    def _take_key(self, chain_id: UUID, key_hash: str) -> None:
         mine = self.rows(WorkflowKey).filter(hash=key_hash, open_id__isnull=True)
-        if not mine.update(open_id=run_id):
+        if not mine.update(open_id=chain_id):
             raise NotRetryable(
-                f"the key of instance {run_id} is taken by an open instance now; end that one first",
-                instance_id=str(run_id),
+                f"the key of instance {chain_id} is taken by an open instance now; end that one first",
+                instance_id=str(chain_id),
             )
 
     def _take_back(self, run_id: UUID, turn: int, now: datetime) -> None:
@@ -176,4 +172,5 @@ class Steering(Messages, Closing):
         steps.filter(ended_turn=turn).update(**open_again, result=None, failure=None)
         news = {"taken_turn": None, "taken_at": None, "look_at": now + RESEND}
         steps.filter(taken_turn=turn).update(**news)
+        self.rows(Message).filter(instance_id=run_id, delivered_turn=turn).update(delivered_turn=None)
         self.rows(Message).filter(instance_id=run_id, taken_turn=turn).update(**news)

@@ -46,11 +46,11 @@ class Turns(Closing):
     def _apply(self, commit: TurnCommit) -> Sequence[Dispatch]:
         final = commit.state in t.FINAL_STATES
         if final and commit.state != t.CONTINUED:
-            self.release_key(commit.instance_id, commit.state)
+            self.release_key(commit.chain_id or commit.instance_id, commit.state)
         self._swap(commit, _values(commit, final=final))
         settled = {each.entry_id for each in commit.settled}
         self._take(StepResult, {k: v for k, v in commit.taken_entries.items() if k not in settled}, commit)
-        self._take(Message, commit.taken_messages, commit)
+        self._take_messages(commit)
         self._settle(commit)
         if commit.withdrawn:
             for some in chunks(commit.withdrawn):
@@ -81,9 +81,23 @@ class Turns(Closing):
         if not mine.update(revision=F("revision") + 1, **values):
             raise Lost
 
-    def _take(self, model: type[StepResult] | type[Message], taken: Mapping[int, int], commit: TurnCommit) -> None:
+    def _take(self, model: type[StepResult], taken: Mapping[int, int], commit: TurnCommit) -> None:
         for pks in chunks(taken):
             self.rows(model).filter(pk__in=pks).update(**_taking({pk: taken[pk] for pk in pks}, commit))
+
+    def _take_messages(self, commit: TurnCommit) -> None:
+        """Take in what came, for this run from now on, and note which messages were given to whom asked for them."""
+        values: dict[str, Any] = {"instance_id": commit.instance_id}
+        delivered = set(commit.delivered_messages)
+        if delivered.issuperset(commit.taken_messages):
+            values["delivered_turn"] = commit.turn
+            delivered -= commit.taken_messages.keys()
+        for pks in chunks(commit.taken_messages):
+            taking = _taking({pk: commit.taken_messages[pk] for pk in pks}, commit)
+            self.rows(Message).filter(pk__in=pks).update(**values, **taking)
+        for turn, changed in ((commit.turn, sorted(delivered)), (None, commit.returned_messages)):
+            for pks in chunks(changed):
+                self.rows(Message).filter(pk__in=pks).update(delivered_turn=turn)
 
     def _settle(self, commit: TurnCommit) -> None:
         """End timers, signal waits and gathers, those that end alike in one statement."""
@@ -127,11 +141,12 @@ class Turns(Closing):
 
     def _close(self, commit: TurnCommit, *, final: bool) -> None:
         """Senders are kept out while it is looked whether one came after the turn was loaded."""
-        self.hold_mailbox(commit.instance_id)
-        if self.unseen_messages(commit.instance_id, commit.last_message, commit.left_messages):
+        chain_id = commit.chain_id or commit.instance_id
+        self.hold_mailbox(chain_id)
+        if self.unseen_messages(chain_id, commit.last_message, commit.left_messages):
             raise Lost
         # Whoever sends to a run that only compensates is told that it has ended.
-        self.shut_mailbox(commit.instance_id, commit.now)
+        self.shut_mailbox(chain_id, commit.now)
         if final:
             self.unlook_steps(commit.instance_id)
 

@@ -55,6 +55,7 @@ class Cancelling:
         if self.message is not None:
             return False
         self.message = message
+        self._run.consumed(message)
         key = f"cancel:{message.id}"
         text = self._run.marker(key)
         self._waits, _ = _stop(awaited, None if text is None else set(json.loads(text)))
@@ -70,6 +71,7 @@ class Cancelling:
         if message is None or message.kind != CANCEL or self.message is not None:
             return False
         self.message = message
+        self._run.consumed(message)
         return True
 
     def error(self) -> CancelRequested:
@@ -135,6 +137,7 @@ def without_body(journal: Journal, decode: Any) -> Decision:
     new = [m.id for m in journal.messages if m.kind in (CANCEL, DEADLINE) and m.taken_turn is None]
     return Decision(
         taken_messages={pk: order for order, pk in enumerate(new)},
+        delivered_messages=tuple(new),
         **outcome(message, str(decode(message.payload) or "")),
     )
 

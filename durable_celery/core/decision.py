@@ -50,7 +50,8 @@ class Decision:
 
     ``state`` is WAITING, COMPLETED, FAILED, CANCELLED or BLOCKED. A BLOCKED decision carries its failure and nothing
     else: it appends nothing and takes nothing in. ``taken_entries`` and ``taken_messages`` map row ids to their order
-    in this turn; ``withdrawn`` are positions nobody waits for any more.
+    in this turn; ``withdrawn`` are positions nobody waits for any more. ``delivered_messages`` were given to a wait or
+    a handler in this turn, ``returned_messages`` in an earlier one, and are unread again.
     """
 
     state: str
@@ -61,6 +62,8 @@ class Decision:
     withdrawn: tuple[str, ...] = ()
     taken_entries: Mapping[int, int] = field(default_factory=dict)
     taken_messages: Mapping[int, int] = field(default_factory=dict)
+    delivered_messages: tuple[int, ...] = ()
+    returned_messages: tuple[int, ...] = ()
     markers: Mapping[str, str] = field(default_factory=dict)
     status_text: str | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)

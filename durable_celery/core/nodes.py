@@ -226,6 +226,7 @@ class SignalNode(Node):
     def deliver(self, message: Message) -> None:
         """Give the wait this message; its time-out, due or not, means nothing then."""
         self.message = message
+        self.run.consumed(message)
         self.run.forget_wait(self)
         self.run.ignore(self.position)
         self.run.close_row(

@@ -146,6 +146,8 @@ def _decided(run: Run, fed: list[Event], **outcome: Any) -> Decision:
         withdrawn=tuple(run.withdrawn),
         taken_entries={event.entry.id: event.order for event in fed if event.entry is not None},
         taken_messages={event.message.id: event.order for event in fed if event.message is not None},
+        delivered_messages=tuple(pk for pk, given in run.delivered.items() if given),
+        returned_messages=tuple(pk for pk, given in run.delivered.items() if not given),
         markers=run.markers,
         status_text=run.status_text,
         attributes=run.attributes,

@@ -65,6 +65,9 @@ class Run:
         self.unread: dict[str, deque[Message]] = {}
         self.arrivals: dict[int, int] = {}  # the messages seen so far, by id: which number each was
         self.risen: deque[nodes.Node] = deque()  # have ended beside what the current event is about
+        self.delivered: dict[
+            int, bool
+        ] = {}  # what this turn gave to somebody; False: got back what an earlier one gave
         self.status_text: str | None = None
         self.attributes: dict[str, Any] = {}
         self.replaying = False
@@ -173,6 +176,16 @@ class Run:
         """A timer, signal wait or gather has ended in this turn (earlier ones are in the journal as ended)."""
         if not self.replaying:
             self.closings.append(closing)
+
+    def consumed(self, message: Message) -> None:
+        """The message was given to a wait or a handler, or made the run end: it is unread no more."""
+        if not self.replaying and self.delivered.pop(message.id, True):
+            self.delivered[message.id] = True
+
+    def returned(self, message: Message) -> None:
+        """Who had taken the message did not need it: it is unread again. The caller puts it back into ``unread``."""
+        if not self.replaying and not self.delivered.pop(message.id, False):
+            self.delivered[message.id] = False
 
     def forget_wait(self, node: nodes.SignalNode) -> None:
         """The wait takes no message any more."""

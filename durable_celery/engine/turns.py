@@ -52,7 +52,7 @@ def advance(instance_id: UUID) -> None:
 
 def _turn(rt: Runtime, instance_id: UUID) -> str:
     """ "parked": nothing to do; "more": look again; "lost": another turn came between, or a message before a close."""
-    loaded = rt.store.load(instance_id)
+    loaded = rt.store.load(instance_id, newest=True)
     if loaded is None or not _is_open(loaded.instance):
         return "parked"
     instance = loaded.instance
@@ -158,7 +158,8 @@ def _commit(rt: Runtime, commit: TurnCommit, loaded: Loaded) -> str:
 def _commit_of(rt: Runtime, loaded: Loaded, decision: Decision, fingerprint: str, now: datetime) -> TurnCommit:
     instance, rows = loaded.instance, loaded.journal.entries
     common: dict[str, Any] = {
-        "instance_id": instance.id, "revision": instance.revision, "now": now, "fingerprint": fingerprint,
+        "instance_id": instance.id, "chain_id": instance.chain_id, "revision": instance.revision, "now": now,
+        "fingerprint": fingerprint,
         **_seen(loaded, decision.taken_messages),
     }  # fmt: skip
     if decision.state == transitions.BLOCKED:
@@ -203,6 +204,8 @@ def _commit_of(rt: Runtime, loaded: Loaded, decision: Decision, fingerprint: str
         ],
         taken_entries=decision.taken_entries,
         taken_messages=decision.taken_messages,
+        delivered_messages=decision.delivered_messages,
+        returned_messages=decision.returned_messages,
         settled=settled,
         withdrawn=sorted(withdrawn),
         markers=decision.markers,
@@ -272,6 +275,7 @@ def _compensating(loaded: Loaded, now: datetime) -> TurnCommit | None:
         return None
     return TurnCommit(
         instance_id=instance.id,
+        chain_id=instance.chain_id,
         revision=instance.revision,
         turn=instance.turn + 1,
         now=now,

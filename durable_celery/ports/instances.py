@@ -70,6 +70,7 @@ class InstanceRow:
 
     id: UUID
     chain_id: UUID
+    run_number: int
     name: str
     version: int
     key: str | None

@@ -54,10 +54,11 @@ class Store(Protocol):
     def find_by_key(self, name: str, key: str) -> InstanceRow | None:
         """The open instance with this key, else the newest closed one."""
 
-    def load(self, instance_id: UUID, *, args: bool = False) -> Loaded | None:
+    def load(self, instance_id: UUID, *, args: bool = False, newest: bool = False) -> Loaded | None:
         """The instance and its journal.
 
-        The number of queries does not grow with history. ``args``: those of entries too.
+        The number of queries does not grow with history. ``args``: those of entries too. ``newest``: of a run that has
+        continued as another, the newest run of its chain instead.
         """
 
     def has_news(self, instance_id: UUID, join: str = "") -> bool:
@@ -209,7 +210,7 @@ class Store(Protocol):
         """Instances whose ``look_at`` has come, oldest first."""
 
     def due_messages(self, now: datetime, limit: int) -> Sequence[UUID]:
-        """Instances with a message older than its grace that no turn took in; its ``look_at`` is moved on."""
+        """Chains with a message older than its grace that no turn took in; its ``look_at`` is moved on."""
 
     def blocked(self, known: Mapping[tuple[str, int], str], limit: int) -> Sequence[UUID]:
         """BLOCKED instances of these workflows (name, version) that this fingerprint has not tried yet."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -63,9 +63,12 @@ class TurnCommit:
     ``left_messages`` are ids it saw and did not take in: with them the re-read is exact (ids become visible out of
     order); None judges by ``last_message`` alone. ``attributes`` replaces all of them (None and empty: unchanged).
     ``history_length`` is the number of rows after it (None: unchanged).
+    ``delivered_messages`` were given to a wait or a handler by this turn, ``returned_messages`` by an earlier one that
+    turned out not to need them. ``chain_id`` is that of the run (None: it is the first of its chain).
     """
 
     instance_id: UUID
+    chain_id: UUID | None = None
     revision: int
     turn: int
     now: datetime
@@ -81,6 +84,8 @@ class TurnCommit:
     entries: Sequence[NewEntry] = ()
     taken_entries: Mapping[int, int] = field(default_factory=dict)
     taken_messages: Mapping[int, int] = field(default_factory=dict)
+    delivered_messages: Collection[int] = ()
+    returned_messages: Collection[int] = ()
     settled: Sequence[Settled] = ()
     withdrawn: Sequence[int] = ()
     markers: Mapping[str, str] = field(default_factory=dict)

@@ -144,6 +144,7 @@ def test_a_member_that_was_waited_for_stays_so_although_it_never_ran() -> None:
         value=(None, "B"),
         closings=(Closing(position="2", state="SUCCEEDED", result="null", at=run.now),),
         taken_messages={1: 0},
+        delivered_messages=(1,),
     )
 
 

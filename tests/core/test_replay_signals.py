@@ -41,6 +41,7 @@ def test_a_message_is_the_value_of_the_wait() -> None:
         value=[{"by": "ana"}],
         closings=(Closing(position="1", state="SUCCEEDED", result='{"by":"ana"}', at=run.now),),
         taken_messages={1: 0},
+        delivered_messages=(1,),
     )
 
 

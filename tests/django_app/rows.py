@@ -57,4 +57,4 @@ def new_attempt(step: StepResult, number: int, error: BaseException, **fields: A
 
 def new_message(instance: WorkflowInstance, name: str, payload: Any = None, **fields: Any) -> Any:
     given = {"kind": "signal", "payload": encode(payload), "stored_at": at(1), **fields}
-    return Message.objects.create(instance_id=instance.pk, name=name, **given)
+    return Message.objects.create(chain_id=instance.chain_id, instance_id=instance.pk, name=name, **given)

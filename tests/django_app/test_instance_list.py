@@ -87,7 +87,7 @@ def test_what_is_waited_for_is_what_the_rows_say_now(admin_client: Any) -> None:
 def test_search_finds_an_id_and_the_beginning_of_a_key(admin_client: Any) -> None:
     first = new_instance(key="order-10")
     new_instance(key="order-11")
-    new_instance(key="other-order-1", chain_id=first.pk)
+    new_instance(key="other-order-1", chain_id=first.pk, run_number=2)
     assert rows_of(page(admin_client, "?q=order-1")) == ["order-11", "order-10"]
     assert rows_of(page(admin_client, f"?q={first.pk}")) == ["other-order-1", "order-10"]
     assert rows_of(page(admin_client, f"?q={str(first.pk).replace('-', '')}")) == ["other-order-1", "order-10"]

@@ -79,11 +79,15 @@ def test_a_message_to_nobody_is_refused(store):
 
 
 def test_a_message_follows_a_chain_of_continued_runs(store):
-    first, second, third = (create(store).id for _ in range(3))
-    Mailbox.objects.filter(pk=first).update(closed_at=NOW, moved_to=second)
-    Mailbox.objects.filter(pk=second).update(closed_at=NOW, moved_to=third)
-    store.send(first, signal(), NOW)
-    assert Message.objects.get().instance_id == third
+    first, second = (create(store).id for _ in range(2))
+    WorkflowInstance.objects.filter(pk=first).update(state="CONTINUED")
+    Mailbox.objects.filter(pk=second).delete()
+    WorkflowInstance.objects.filter(pk=second).update(chain_id=first, run_number=2)
+    for target in (first, second):
+        store.send(target, signal(), NOW)
+    assert set(Message.objects.values_list("chain_id", flat=True)) == {first}
+    assert store.has_news(second)
+    assert len(store.load(first, newest=True).journal.messages) == 2
 
 
 def test_a_message_costs_two_statements(store, costs):
