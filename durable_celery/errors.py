@@ -148,11 +148,21 @@ class ReplayError(DurableError):
 
 
 class NonDeterminism(ReplayError):
-    """The body asked for something else than the journal holds at this position."""
+    """The body asked for something else than the journal holds at this position.
+
+    ``recorded`` and ``requested`` say both sides in words; ``recorded_row`` and ``requested_command`` as data (empty
+    where there is none). ``before`` and ``after`` are the rows recorded around it, ``line`` where the body stood.
+    """
 
     position: str = ""
     recorded: str = ""
     requested: str = ""
+    line: str = ""
+    recorded_row: dict[str, Any] = {}
+    requested_command: dict[str, Any] = {}
+    before: list[dict[str, Any]] = []
+    after: list[dict[str, Any]] = []
+    moment: dict[str, int] = {}
 
 
 class WorkflowNotFound(ReplayError):

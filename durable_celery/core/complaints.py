@@ -5,7 +5,7 @@ from __future__ import annotations
 import dis
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from durable_celery.core import scope
@@ -63,23 +63,27 @@ def refuses_to_close(line: str) -> UsageError:
     )
 
 
-def mismatch(instance_id: str, position: str, recorded: str, requested: str, line: str) -> NonDeterminism:
-    """The journal and the code disagree."""
+def mismatch(
+    instance_id: str, position: str, recorded: str, requested: str, sides: Mapping[str, Any]
+) -> NonDeterminism:
+    """The journal and the code disagree; ``sides`` are the fields of ``mismatches``."""
     return NonDeterminism(
         f"the code does not fit the journal at position {position}: recorded is {recorded}, the body now asks for "
-        f"{requested} ({line}). Nothing was changed. Usual causes: a step was added, removed or reordered without "
-        "patched(), or the body looks at the clock, dice, the database or a set. Deploy code that fits (it is tried "
-        "again by itself), or guard the change with patched()",
+        f"{requested} ({sides['line']}). Nothing was changed. Usual causes: a step was added, removed or reordered "
+        "without patched(), or the body looks at the clock, dice, the database or a set. Deploy code that fits (it is "
+        f"tried again by itself), guard the change with patched(), or repair it: skip({position!r}, result=...), "
+        f"fork({position!r})",
         instance_id=instance_id,
         position=position,
         recorded=recorded,
         requested=requested,
+        **sides,
     )
 
 
-def words(entry: Entry) -> str:
+def words(entry: Entry | None) -> str:
     """A row of the journal in words."""
-    return command_words(entry.kind, entry.name, entry.members)
+    return "nothing" if entry is None else command_words(entry.kind, entry.name, entry.members)
 
 
 def command_words(kind: str, name: str, members: int) -> str:

@@ -1,7 +1,8 @@
 """Names things are found by: instance ids, keys, positions, idempotency keys, fingerprints. Pure.
 
 A position is a path, written ``"3"`` or ``"2.0.1"``: the ordinal of the yield (from 1), then member indexes (from 0).
-A compensation of position P stands at ``P~``. Positions never depend on attempts or on who finishes first.
+A compensation of position P stands at ``P~``. Positions never depend on attempts or on who finishes first. What
+stood at P and was set aside by ``skip`` is kept at ``P!1``, ``P!2``, what stood below it at ``P!1.0``.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from durable_celery.errors import BadValue
 NAMESPACE = uuid.UUID("6f5fb0b5-9c0e-5a9a-8f0c-6a2a3b7d1c55")
 KEY_LENGTH = 191  # utf8mb4 characters MySQL can index in every row format
 COMPENSATION = "~"
+ASIDE = "!"
+POSITION = re.compile(r"[1-9]\d{0,8}(\.\d{1,9})*")
 
 
 def new_id(milliseconds: int, entropy: bytes) -> uuid.UUID:
@@ -81,11 +84,39 @@ def compensation_of(position: str) -> str:
     return position + COMPENSATION
 
 
+def is_position(text: str) -> bool:
+    """Whether it is the position of a command: ``"3"``, ``"2.0.1"``."""
+    return POSITION.fullmatch(text) is not None
+
+
+def is_beside(position: str) -> bool:
+    """Whether a row is no command of the body: a compensation, or something set aside."""
+    return COMPENSATION in position or ASIDE in position
+
+
+def ordinal_of(position: str) -> int:
+    """The ordinal of the yield a position belongs to."""
+    return int(position.partition(".")[0].partition(ASIDE)[0].rstrip(COMPENSATION))
+
+
+def aside(position: str, number: int) -> str:
+    """Where the row at ``position`` goes when it is set aside for the ``number``-th time."""
+    return f"{position}{ASIDE}{number}"
+
+
 def sort_key(position: str) -> tuple[int, tuple[int, ...]]:
-    """Sorts positions as the body yielded them; compensations come after everything, newest position first."""
+    """Sorts positions as the body yielded them, what was set aside right behind what took its place.
+
+    Compensations come after everything, newest position first.
+    """
     if position.endswith(COMPENSATION):
-        return 1, tuple(-int(part) for part in position[:-1].split("."))
-    return 0, tuple(int(part) for part in position.split("."))
+        return 1, tuple(-part for part in _parts(position[:-1]))
+    return 0, tuple(_parts(position))
+
+
+def _parts(position: str) -> list[int]:
+    # Of "2!1.0": 2, -1 (before any member), 1, 0.
+    return [int(part) for part in position.replace(ASIDE, ".-1.").split(".")]
 
 
 # -- fingerprints --------------------------------------------------------------------------------------------------

@@ -26,6 +26,8 @@ COMPENSATION: Final = "compensation"
 COMPOSITES: Final = (GATHER, CHAIN, RACE)  # kinds made of the rows below them
 NO_EVENTS: Final = (*COMPOSITES, COMPENSATION)  # kinds the body never sees the end of
 
+SEED: Final = "seed"  # marker of a fork: whose dice it goes on with
+
 MESSAGE_RANK, STEP_RANK, TIMER_RANK = 0, 1, 2
 
 

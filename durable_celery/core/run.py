@@ -16,12 +16,12 @@ from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
 from typing import Any
 
-from durable_celery.core import complaints, nodes, unread
+from durable_celery.core import complaints, mismatches, nodes, unread
 from durable_celery.core import generator as generators
 from durable_celery.core.cancelling import THROWS, Cancelling
 from durable_celery.core.commands import Command
 from durable_celery.core.decision import Closing, Opening
-from durable_celery.core.journal import CANCEL, DEADLINE, Entry, Event, Journal, Message
+from durable_celery.core.journal import CANCEL, DEADLINE, SEED, Entry, Event, Journal, Message
 from durable_celery.core.patches import Patches
 from durable_celery.core.tree import node_of
 from durable_celery.errors import CancelRequested, NonDeterminism, UsageError, WorkflowError
@@ -81,6 +81,7 @@ class Run:
         self.value: Any = None
         self.error: BaseException | None = None
         self._label = "start"
+        self._last: Event | None = None  # the outcome the body was given last
         self._ordinal = 0
         self._ordinals = 0  # yields so far
         self._generator: Generator[Any, Any, Any] | None = None
@@ -112,7 +113,7 @@ class Run:
     def feed(self, event: Event) -> bool:
         """Let the body see one outcome; False if it is of a row that another outcome has just made worthless."""
         if event.message is not None:
-            self._mark(event, f"m{event.message.id}")
+            self._mark(event, f"m{len(self.arrivals) + 1}")  # no id: a fork's copy of the message has another
             self.arrivals[event.message.id] = len(self.arrivals)
             self._take_message(event.message)
             self._come_to_rest()
@@ -150,16 +151,18 @@ class Run:
     def match(self, position: str, kind: str, name: str, members: int, entry: Entry | None) -> None:
         """The journal and the body must agree at ``position``; ``NonDeterminism`` otherwise."""
         self.rows += 1
-        if entry is None:
-            if self.replaying:
-                raise self.mismatch(position, "nothing", complaints.command_words(kind, name, members))
-        elif (entry.kind, entry.name, entry.members) != (kind, name, members):
-            raise self.mismatch(position, complaints.words(entry), complaints.command_words(kind, name, members))
+        asked = (kind, name, members)
+        if self.replaying if entry is None else (entry.kind, entry.name, entry.members) != asked:
+            command = mismatches.Command(kind=kind, name=name, members=members)
+            raise self.mismatch(position, complaints.words(entry), complaints.command_words(*asked), command)
 
-    def mismatch(self, position: str, recorded: str, requested: str) -> NonDeterminism:
-        """The error that blocks the instance."""
+    def mismatch(
+        self, position: str, recorded: str, requested: str, command: mismatches.Command | None = None
+    ) -> NonDeterminism:
+        """The error that blocks the instance; ``command`` is what the body asks for, if it asks for a row."""
         line = self.where() or ("after its end" if self.ended else "at its end")
-        return complaints.mismatch(self.instance_id, position, recorded, requested, line)
+        sides = mismatches.fields(self.entries.values(), position, command, self._last, line)
+        return complaints.mismatch(self.instance_id, position, recorded, requested, sides)
 
     def withdraw(self, position: str) -> None:
         """Nobody waits for this row any more."""
@@ -214,7 +217,7 @@ class Run:
 
     def dice(self) -> dice.Random:
         """A random.Random seeded by the run and the place in it."""
-        return dice.Random(f"{self.instance_id}:{self.ordinal()}")
+        return dice.Random(f"{self.journal.markers.get(SEED, self.instance_id)}:{self.ordinal()}")
 
     def uuid(self) -> uuid.UUID:
         """A uuid (version 4 in form) that is the same on replay."""
@@ -240,6 +243,7 @@ class Run:
         return command.whole and command.throws == self.throws
 
     def _mark(self, event: Event, label: str) -> None:
+        self._last = event
         self.replaying = self.recorded_only or event.turn < self.turn
         self.now = max(self.now, event.at)
         self._label, self._ordinal = label, 0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from durable_celery import Signal, Workflow, gather, sleep
-from tests.core.bodies import blocked
+from tests.core.bodies import blocked, line_of
 from tests.core.driver import Driver, a, b, c, shown
 
 # -- O-26, O-27: a body that does not fit its journal --------------------------------------------------------------
@@ -85,17 +85,66 @@ def test_o26_a_mismatch_names_both_sides_and_the_line(after: Any, recorded: str,
     assert requested in text
 
 
-def test_o26_the_kind_of_error_is_non_determinism_with_its_fields() -> None:
+def test_o26_the_kind_of_error_is_non_determinism_with_both_sides_as_data() -> None:
     failure = flip(first, reordered).turn().failure
 
     assert failure is not None
     assert failure.type == "durable_celery.errors.NonDeterminism"
+    line = line_of(reordered, "yield from c()")
     assert failure.attributes == {
         "position": "2",
         "recorded": "step core.b",
         "requested": "step core.c",
         "instance_id": "00000000-0000-7000-8000-000000000001",
+        "line": line,
+        "recorded_row": {"position": "2", "kind": "step", "name": "core.b", "members": 0, "state": "SUCCEEDED"},
+        "requested_command": {"kind": "step", "name": "core.c", "members": 0},
+        "before": [{"position": "1", "kind": "step", "name": "core.a", "members": 0, "state": "SUCCEEDED"}],
+        "after": [],
+        "moment": {"turn": 2, "order": 0},
     }
+
+
+def test_o26_the_rows_recorded_around_the_position_are_named() -> None:
+    def before() -> Workflow[None]:
+        for _ in range(4):
+            yield from a()
+        yield from gather(b(), b())
+        for _ in range(4):
+            yield from c()
+
+    def after() -> Workflow[None]:
+        for _ in range(4):
+            yield from a()
+        yield from gather(b(), a())
+        yield from c()
+
+    flipping = Flip(before, after)
+
+    def body() -> Workflow[Any]:
+        return (yield from flipping())
+
+    run = Driver(body)
+    run.turn()
+    for _ in range(6):
+        run.end(run.open_steps(), lambda entry: 1)
+        run.turn()
+    flipping.version = 1
+    failure = run.turn().failure
+
+    assert failure is not None
+    sides = failure.attributes
+    assert (sides["position"], sides["requested_command"]["name"]) == ("5.1", "core.a")
+    assert [row["position"] for row in sides["before"]] == ["4", "5", "5.0"]
+    assert [(row["position"], row["state"]) for row in sides["after"]] == [("6", "SUCCEEDED"), ("7", "SCHEDULED")]
+
+
+def test_o26_a_body_that_ends_too_soon_asks_for_nothing() -> None:
+    failure = flip(first, shorter).turn().failure
+
+    assert failure is not None
+    assert failure.attributes["requested_command"] == {}
+    assert failure.attributes["recorded_row"]["name"] == "core.b"
 
 
 def test_a_body_that_goes_on_longer_than_recorded_does_not_fit() -> None:
