@@ -13,7 +13,7 @@ from django_app.models import WorkflowInstance
 from django_app.store import DjangoStore
 from durable_celery.core import transitions as t
 from durable_celery.core.failure import Failure
-from durable_celery.ports import AttemptRecord, Changed, Committed, OpenStep, StepChange, TurnCommit
+from durable_celery.ports import AttemptRecord, Changed, Committed, OpenStep, StepChange, TurnCommit, Wake
 
 ENDS = tuple(state for state in t.FINAL_STATES if state != t.CONTINUED)  # a continued run is not the end of its chain
 
@@ -49,9 +49,11 @@ class AnnouncingStore(DjangoStore):
             )
         return changed
 
-    def terminate(self, instance_id: UUID, now: datetime, failure: str | None = None) -> bool:
+    def terminate(
+        self, instance_id: UUID, now: datetime, failure: str | None = None, wakes: list[Wake] | None = None
+    ) -> bool:
         """End an instance at once; tell of its end."""
-        ended = super().terminate(instance_id, now, failure)
+        ended = super().terminate(instance_id, now, failure, wakes)
         if ended:
             self._announce(signals.workflow_finished, instance_id, state=t.TERMINATED)
         return ended

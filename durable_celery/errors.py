@@ -55,7 +55,9 @@ class StepFailed(WorkflowError):
     """A step ended without a result.
 
     ``attempts`` counts starts, the last one included. ``error_type`` is the dotted name of the last error,
-    ``error_types`` those of its base classes too. ``errors`` and ``results`` are set by ``gather`` only.
+    ``error_types`` those of its base classes too. ``causes`` lead on from that error to where it began, nearest first;
+    each has ``type``, ``types``, ``message`` and ``attributes``, and is a line of text by ``str``. ``errors`` and
+    ``results`` are set by ``gather`` only.
     """
 
     step: str = ""
@@ -70,17 +72,28 @@ class StepFailed(WorkflowError):
     cancelled: bool = False
     attributes: dict[str, Any] = {}
     earlier: tuple[str, ...] = ()
+    causes: tuple[Any, ...] = ()
     results: Any = ()
     errors: Any = ()
 
     def matches(self, *kinds: type[BaseException] | str) -> bool:
-        """Whether the step's own error was of one of these classes, subclasses included; dotted names work too."""
-        return any(_type_name(kind) in (self.error_type, *self.error_types) for kind in kinds)
+        """Whether the error, or one that caused it, was of one of these classes, subclasses included.
+
+        Dotted names work too. Of a step that is the error its body raised, and what that was raised ``from``; of a
+        child also the errors of the step or child that made it fail, however deep.
+        """
+        return _matches(self, kinds)
 
 
 class ChildFailed(StepFailed):
-    """A child workflow ended ``FAILED``, ``CANCELLED`` or ``TERMINATED``."""
+    """A child workflow ended ``FAILED``, ``CANCELLED`` or ``TERMINATED``, or its key is taken and it never was.
 
+    ``workflow`` is the child's name, ``child_id`` what ``get_handle`` finds it by ("" if it never was),
+    ``child_status`` its final state. ``error_type`` and the like are those of the error that ended it; ``matches``
+    looks through the causes too, so ``error.matches(CardDeclined)`` holds however deep the card was declined.
+    """
+
+    workflow: str = ""
     child_id: str = ""
     child_status: str = ""
 
@@ -105,17 +118,18 @@ class UpdateRejected(WorkflowError):
 
 
 class WorkflowFailed(WorkflowError):
-    """The workflow ended ``FAILED``; raised by ``handle.result()``, or by a body to say so."""
+    """The workflow ended ``FAILED``; raised by ``handle.result()``, or by a body to say so. Fields as in StepFailed."""
 
     error_type: str = ""
     error_types: tuple[str, ...] = ()
     message: str = ""
     traceback: str = ""
     attributes: dict[str, Any] = {}
+    causes: tuple[Any, ...] = ()
 
     def matches(self, *kinds: type[BaseException] | str) -> bool:
-        """Whether the error that ended the workflow was of one of these classes."""
-        return any(_type_name(kind) in (self.error_type, *self.error_types) for kind in kinds)
+        """Whether the error that ended the workflow, or one that caused it, was of one of these classes."""
+        return _matches(self, kinds)
 
 
 class WorkflowCancelled(WorkflowError):
@@ -257,3 +271,12 @@ def type_name(kind: type[BaseException]) -> str:
 
 def _type_name(kind: type[BaseException] | str) -> str:
     return kind if isinstance(kind, str) else type_name(kind)
+
+
+def _matches(error: StepFailed | WorkflowFailed, kinds: tuple[type[BaseException] | str, ...]) -> bool:
+    names = {_type_name(kind) for kind in kinds}
+    types = {error.error_type, *error.error_types}
+    for cause in error.causes:
+        if not cause.implied:
+            types |= {cause.type, *cause.types}
+    return not names.isdisjoint(types)

@@ -241,6 +241,7 @@ def _outcome(row: InstanceRow) -> Any:
         message=failure.message,
         traceback=failure.traceback,
         attributes=failure.attributes,
+        causes=failure.causes,
         **ids,
     )
 

@@ -13,9 +13,9 @@ from uuid import UUID
 from durable_celery import codec, runtime
 from durable_celery.core import journal, labels, transitions
 from durable_celery.core.failure import Failure, failure_of
-from durable_celery.engine import verdicts
+from durable_celery.engine import children, verdicts
 from durable_celery.errors import BadValue, InstanceClosed, InstanceNotFound, StepClosed
-from durable_celery.ports import Dispatch, NewMessage, OpenStep, StepChange
+from durable_celery.ports import Dispatch, NewMessage, OpenStep, StepChange, Wake
 from durable_celery.twins import in_thread
 
 TRIES = 20  # of an end that meets a row which changes at the same moment
@@ -42,8 +42,10 @@ def terminate(instance_id: UUID, reason: str = "") -> str:
     """End an instance at once: nothing more runs, nothing is compensated. "requested", or the final state it has."""
     rt = runtime.current()
     failure = Failure(type="Terminated", message=_reason(reason))
-    answer = rt.store.end_now(instance_id, failure.to_text(), rt.clock.now())
+    wakes: list[Wake] = []
+    answer = rt.store.end_now(instance_id, failure.to_text(), rt.clock.now(), wakes)
     if answer == "requested":
+        rt.store.on_commit(lambda: children.wake(rt, wakes))
         rt.store.on_commit(lambda: rt.announce("workflow_finished", instance_id))
     return answer
 

@@ -116,8 +116,14 @@ def _judge(rt: Runtime, step: OpenStep, now: datetime, report: TickReport) -> No
     if verdict.dispatch:
         _note_resend(step)
         report.sent += rt.transport.dispatch(rt.store.dispatches([step.id]), now)
-    elif verdict.advance:
+    elif verdict.advance and _is_awaited(rt, step):
         _advance(rt, step.instance_id, "", report)
+
+
+def _is_awaited(rt: Runtime, step: OpenStep) -> bool:
+    """An end that others are awaited with is no news before the last of them; then whoever ended that one said so."""
+    ended_in_join = step.join and step.state in transitions.STEP_FINAL
+    return not ended_in_join or rt.store.has_news(step.instance_id, step.join)
 
 
 def _put_off(rt: Runtime, step: OpenStep, now: datetime) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property, update_wrapper
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 
-from durable_celery import calls, runtime
+from durable_celery import calls, children, runtime
 from durable_celery.core import identity, labels, scope
 from durable_celery.core.commands import Command
 from durable_celery.core.retry import Duration, seconds_of
@@ -74,15 +74,22 @@ class WorkflowDefinition(Starts[P, R]):
         update_wrapper(self, body)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Command[R]:
+        """In the body of another workflow: run as its child, ``value = yield from other(...)``.
+
+        The value is the child's result; ``ChildFailed`` if it ends in any other way. It starts with the commit of the
+        turn that yields it, on its newest version, in the context of its parent. ``using(...)(...)`` sets its key,
+        queue, priority, attributes, memo, subject, first signal and ``execution_timeout`` (seconds), and what becomes
+        of it when the parent ends: ``parent_close`` "cancel" (its cleanup and compensations run), "terminate" or
+        "abandon" (it goes on). A key that an open instance has is a ``ChildFailed`` that matches ``KeyConflict``;
+        ``conflict="terminate_existing"`` ends that one instead.
+        """
         short = self.name.rpartition(".")[2]
         if scope.active() is None:
             raise NotInWorkflow(
                 f"workflow {self.name} is started, not called: {short}.start(...) starts an instance and returns its "
                 "handle"
             )
-        raise UsageError(
-            f"workflow {self.name} as a child of another is not there yet; start it from a step: {short}.start(...)"
-        )
+        return self._child(StartOptions(), args, kwargs)
 
     def __repr__(self) -> str:
         return f"<workflow {self.name} version {self.version}>"
@@ -175,6 +182,10 @@ class WorkflowDefinition(Starts[P, R]):
         """``get`` for async code."""
         return await in_thread(self.get)(key=key)
 
+    def _child(self, options: StartOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Command[R]:
+        command: Command[R] = children.child_command(self, options, args, kwargs)
+        return command
+
     def _start(self, made: Sequence[tuple[tuple[Any, ...], dict[str, Any]]], options: StartOptions) -> list[Any]:
         handles: list[Any] = runtime.client().start(self, made, options)
         return handles
@@ -188,7 +199,10 @@ class Starter(Starts[P, R]):
         self._options = options
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Command[R]:
-        return self._definition(*args, **kwargs)
+        """In the body of another workflow: run as its child with these options."""
+        if scope.active() is None:
+            return self._definition(*args, **kwargs)  # which says what to use instead
+        return self._definition._child(self._options, args, kwargs)
 
     def start(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowHandle[R]:
         """Start an instance with these options."""

@@ -11,15 +11,16 @@ from django.db.models import Case, CharField, F, Q, Value, When
 from django_app.models import Mailbox, Message, StepResult
 from django_app.models.moments import MomentField
 from django_app.store.chains import Chains
+from django_app.store.children import UNSAID, Children
 from django_app.store.connected import chunks
-from django_app.store.keys import Keys
 from django_app.store.retries import nowait
 from durable_celery.core import transitions as t
+from durable_celery.ports import Wake
 
 UNCLAIMED = (t.HELD, *t.CLAIMABLE)
 
 
-class Closing(Keys, Chains):
+class Closing(Children, Chains):
     """Parts of closing transactions; each needs one."""
 
     def hold_mailbox(self, chain_id: UUID) -> None:
@@ -70,11 +71,15 @@ class Closing(Keys, Chains):
         """Nothing of a closed instance stands in the sweep's way."""
         self.rows(StepResult).filter(instance_id=instance_id, look_at__isnull=False).update(look_at=None)
 
-    def terminate(self, instance_id: UUID, now: datetime, failure: str | None = None) -> bool:
+    def terminate(
+        self, instance_id: UUID, now: datetime, failure: str | None = None, wakes: list[Wake] | None = None
+    ) -> bool:
         """End the newest run of a chain TERMINATED, at once and without compensation; its key is the caller's to free.
 
-        Waits for a sender that holds the mailbox. False if it was closed already.
+        Waits for a sender that holds the mailbox. False if it was closed already. Its children end by their terms, and
+        the row of its parent ends; ``wakes`` gets whom that concerns.
         """
+        wakes = wakes if wakes is not None else []  # the sweep finds what nobody hints at
         run, ended = self.change_newest(
             instance_id, Q(state__in=t.sources(t.INSTANCE, t.TERMINATED)),
             state=t.TERMINATED, revision=F("revision") + 1, finished_at=now, failure=failure, open_key=None,
@@ -82,8 +87,12 @@ class Closing(Keys, Chains):
         )  # fmt: skip
         if not ended:
             return False
+        self.end_children(run.id, t.TERMINATED, now, wakes)
         self.shut_mailbox(run.chain_id, now)
         self.rows(Message).filter(chain_id=run.chain_id, taken_turn__isnull=True).update(look_at=None)
         self.abandon_steps(Q(instance_id=run.id), now)
         self.unlook_steps(run.id)
+        parent = self.parent_of(run.id)
+        if parent is not None:
+            self.settle_parent(parent, t.TERMINATED, now, wakes, failure=failure or UNSAID)
         return True

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, TextField, Value, When
+from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Subquery, TextField, Value, When
 
 from django_app.models import Marker, Message, StepResult, WorkflowInstance
 from django_app.models.querysets import NO_STEP, OUTCOME
@@ -63,7 +63,10 @@ class Reading(Clock):
         found = self.rows(WorkflowInstance).annotate(
             has_messages=Exists(mine) | Exists(new),
             has_markers=Exists(self.rows(Marker).filter(instance_id=OuterRef("pk"))),
-        ).values(*rows.INSTANCE_FIELDS, "has_messages", "has_markers")  # fmt: skip
+            parent_chain_id=Subquery(
+                self.rows(WorkflowInstance).filter(pk=OuterRef("parent_id")).values("chain_id")[:1]
+            ),
+        ).values(*rows.INSTANCE_FIELDS, "has_messages", "has_markers", "parent_chain_id")  # fmt: skip
         values = found.filter(pk=instance_id).first()
         if newest and values is not None and values["state"] == t.CONTINUED:
             values = found.filter(chain_id=values["chain_id"]).order_by("-run_number").first()
@@ -80,8 +83,12 @@ class Reading(Clock):
         return Loaded(instance=run, journal=stored)
 
     def _entries(self, instance_id: UUID, names: tuple[str, ...]) -> Sequence[journal.Entry]:
-        # Of a gather its rules as recorded; of a step, its terms are nothing to replay.
-        rules = Case(When(kind=journal.GATHER, then=F("options")), default=Value(""), output_field=TextField())
+        # Of a gather its rules as recorded, of a child its terms; of a step, its terms are nothing to replay.
+        rules = Case(
+            When(kind__in=(journal.GATHER, journal.CHILD), then=F("options")),
+            default=Value(""),
+            output_field=TextField(),
+        )
         found = self.rows(StepResult).filter(instance_id=instance_id).order_by("id").annotate(rules=rules)
         return [rows.entry((*names, "options"), values) for values in found.values_list(*names, "rules")]
 

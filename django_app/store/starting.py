@@ -13,7 +13,6 @@ from django_app.models.subjects import subject_hash, subject_of
 from django_app.store.closing import Closing
 from django_app.store.connected import chunks
 from django_app.store.keys import KeyState, freed, verdict
-from django_app.store.messages import Messages
 from django_app.store.retries import retried
 from durable_celery.core import identity
 from durable_celery.core import transitions as t
@@ -31,7 +30,7 @@ class Plan:
     keys: dict[str, KeyState] = field(default_factory=dict)  # who has the keys that change hands
 
 
-class Starting(Messages, Closing):
+class Starting(Closing):
     """``create``: in order, key rows, then instances, then mailboxes, as in every engine transaction."""
 
     @retried

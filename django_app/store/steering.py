@@ -14,12 +14,11 @@ from django.db.models import F, Q
 from django_app.models import Mailbox, Message, StepResult, WorkflowInstance, WorkflowKey
 from django_app.store.chains import Newest
 from django_app.store.closing import Closing
-from django_app.store.messages import Messages
 from django_app.store.retries import retried
 from durable_celery.core import journal
 from durable_celery.core import transitions as t
 from durable_celery.errors import NotRetryable
-from durable_celery.ports import NewMessage
+from durable_celery.ports import NewMessage, Wake
 
 RESEND = timedelta(seconds=3)
 BODY_OPEN = tuple(state for state in t.OPEN_STATES if state != t.COMPENSATING)
@@ -29,7 +28,7 @@ class Refused(Exception):  # noqa: N818 - rolls the transaction back
     """The run is no longer as it was read."""
 
 
-class Steering(Messages, Closing):
+class Steering(Closing):
     """The acts of people, in the caller's transaction if there is one."""
 
     @retried
@@ -51,13 +50,16 @@ class Steering(Messages, Closing):
             return "requested" if asked or run.state in BODY_OPEN else run.end
 
     @retried
-    def end_now(self, instance_id: UUID, failure: str, now: datetime) -> str:
-        """Terminate: "requested" if this did it, else the final state it came too late for. Nothing is compensated."""
+    def end_now(self, instance_id: UUID, failure: str, now: datetime, wakes: list[Wake] | None = None) -> str:
+        """Terminate: "requested" if this did it, else the final state it came too late for. Nothing is compensated.
+
+        ``wakes`` gets its parent and the children it had.
+        """
         try:
             with self.atomic():
                 chain_id = self.newest_run(instance_id).chain_id
                 self.release_key(chain_id, t.TERMINATED)
-                if not self.terminate(chain_id, now, failure):
+                if not self.terminate(chain_id, now, failure, wakes):
                     raise Refused
                 return "requested"
         except Refused:

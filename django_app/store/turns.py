@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -14,19 +15,20 @@ from django.db.models.functions import Coalesce, Concat
 from django_app.models import Marker, Message, StepResult, WorkflowInstance
 from django_app.models.moments import MomentField
 from django_app.store import rows
-from django_app.store.closing import Closing
+from django_app.store.children import GRACE, Births, wakes_of
 from django_app.store.connected import by_id, by_size, chunks
 from django_app.store.retries import Busy, retried
+from django_app.store.starting import Starting
 from durable_celery import faults
 from durable_celery.core import transitions as t
-from durable_celery.ports import Committed, Dispatch, NewEntry, TurnCommit
+from durable_celery.ports import Committed, Dispatch, NewEntry, TurnCommit, Wake
 
 
 class Lost(Exception):  # noqa: N818 - rolls the transaction back
     """Somebody else was first."""
 
 
-class Turns(Closing):
+class Turns(Starting):
     """Committing turns."""
 
     @retried
@@ -35,19 +37,22 @@ class Turns(Closing):
 
         None means that nothing was changed. A BLOCKED commit changes the state, its reason and the revision, no more.
         """
+        wakes: list[Wake] = []
         try:
             with self.atomic():
-                created = self._block(commit) if commit.state == t.BLOCKED else self._apply(commit)
+                created = self._block(commit) if commit.state == t.BLOCKED else self._apply(commit, wakes)
                 faults.reach("turn.in_transaction")
         except (Lost, Busy):
             return None
-        return Committed(dispatches=created)
+        return Committed(dispatches=created, wakes=wakes)
 
-    def _apply(self, commit: TurnCommit) -> Sequence[Dispatch]:
+    def _apply(self, commit: TurnCommit, wakes: list[Wake]) -> Sequence[Dispatch]:
         final = commit.state in t.FINAL_STATES
         if final and commit.state != t.CONTINUED:
             self.release_key(commit.chain_id or commit.instance_id, commit.state)
+        births = self.judge_children(commit) if commit.children else Births()
         self._swap(commit, _values(commit, final=final))
+        self._relate(commit, births, wakes)
         settled = {each.entry_id for each in commit.settled}
         self._take(StepResult, {k: v for k, v in commit.taken_entries.items() if k not in settled}, commit)
         self._take_messages(commit)
@@ -57,10 +62,25 @@ class Turns(Closing):
                 self.abandon_steps(Q(instance_id=commit.instance_id, pk__in=some), commit.now, commit.turn)
             if commit.state in (t.FAILED, t.CANCELLED) and self._owing(commit.instance_id):
                 raise Lost  # claimed since the turn was loaded: its compensation must not be forgotten
-        created = self._insert_rows(commit)
+        created = self._insert_rows(commit, births)
         if commit.closes or final:
             self._close(commit, final=final)
+        if final and commit.state != t.CONTINUED and commit.parent is not None:
+            self.settle_parent(
+                commit.parent, commit.state, commit.now, wakes, result=commit.result, failure=commit.failure
+            )
         return created
+
+    def _relate(self, commit: TurnCommit, births: Births, wakes: list[Wake]) -> None:
+        """Instances come before step rows: whose child closes now holds its own, and will want a row of this run."""
+        if births.start:
+            self.create(births.start)
+            wakes += wakes_of(births.start)
+            faults.reach("turn.children_in_transaction")
+        if commit.told:
+            self.tell_children(commit.instance_id, commit.told, commit.now, wakes)
+        if commit.closes and commit.has_children and commit.state != t.CONTINUED:
+            self.end_children(commit.instance_id, commit.closing_as or commit.state, commit.now, wakes)
 
     def _owing(self, instance_id: UUID) -> bool:
         owing = self.rows(StepResult).filter(instance_id=instance_id, state=t.ABANDONED).exclude(compensation="")
@@ -117,8 +137,8 @@ class Turns(Closing):
                     **values,
                 )
 
-    def _insert_rows(self, commit: TurnCommit) -> Sequence[Dispatch]:
-        created = [_step(commit, new) for new in commit.entries]
+    def _insert_rows(self, commit: TurnCommit, births: Births) -> Sequence[Dispatch]:
+        created = [_step(commit, _born(commit, new, births)) for new in commit.entries]
         for some in by_size(created):
             self.rows(StepResult).bulk_create(some)
         if created and created[0].pk is None:
@@ -197,8 +217,19 @@ def _step(commit: TurnCommit, new: NewEntry) -> StepResult:
         limited=new.limited, due_at=new.due_at, start_by_at=new.start_by_at, end_by_at=new.end_by_at,
         look_at=new.look_at, compensation=new.compensation, queue=new.queue, result=new.result, failure=new.failure,
         abandoned=new.abandoned, shielded=new.shielded, scheduled_at=commit.now,
+        attempt=new.attempt, started_at=commit.now if new.attempt else None,
         finished_at=new.finished_at or (commit.now if new.state in t.STEP_FINAL else None),
         ended_turn=commit.turn if new.state in t.STEP_FINAL else None,
+    )  # fmt: skip
+
+
+def _born(commit: TurnCommit, new: NewEntry, births: Births) -> NewEntry:
+    """The row of a child whose key is taken: it has ended, and was never started."""
+    failure = births.refused.get(new.position)
+    if failure is None:
+        return new
+    return replace(
+        new, state=t.FAILED, failure=failure, attempt=0, finished_at=commit.now, look_at=commit.now + GRACE
     )  # fmt: skip
 
 

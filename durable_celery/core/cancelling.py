@@ -61,7 +61,15 @@ class Cancelling:
         self._waits, _ = _stop(awaited, None if text is None else set(json.loads(text)))
         if text is None and not self._run.replaying:
             self._run.markers[key] = json.dumps([node.position for node in self._waits], separators=(",", ":"))
+            self._tell()
         return not self._waits
+
+    def _tell(self) -> None:
+        assert self.message is not None
+        reason = reason_of(self._run, self.message)
+        for node in self._waits:
+            if not node.shielded:
+                node.tell(f"its parent was asked to end: {reason}" if reason else "its parent was asked to end")
 
     def take_late(self, message: Message | None) -> bool:
         """A cancel stored before the turn in which the body ends anyway: whoever sent it was told that it counts.
@@ -158,5 +166,5 @@ def _stop(node: Node, kept: set[str] | None) -> tuple[list[Node], bool]:
         return [wait for waits, _ in below for wait in waits], node.frozen
     if node.claimed() if kept is None else node.position in kept:
         return [node], False
-    node.abandon()
+    node.let_go()
     return [], True

@@ -50,8 +50,9 @@ class Decision:
 
     ``state`` is WAITING, COMPLETED, FAILED, CANCELLED or BLOCKED. A BLOCKED decision carries its failure and nothing
     else: it appends nothing and takes nothing in. ``taken_entries`` and ``taken_messages`` map row ids to their order
-    in this turn; ``withdrawn`` are positions nobody waits for any more. ``delivered_messages`` were given to a wait or
-    a handler in this turn, ``returned_messages`` in an earlier one, and are unread again.
+    in this turn; ``withdrawn`` are positions nobody waits for any more, ``told`` those of children to be asked to end,
+    with the reason. ``delivered_messages`` were given to a wait or a handler in this turn, ``returned_messages`` in an
+    earlier one, and are unread again.
     """
 
     state: str
@@ -60,6 +61,7 @@ class Decision:
     openings: tuple[Opening, ...] = ()
     closings: tuple[Closing, ...] = ()
     withdrawn: tuple[str, ...] = ()
+    told: Mapping[str, str] = field(default_factory=dict)
     taken_entries: Mapping[int, int] = field(default_factory=dict)
     taken_messages: Mapping[int, int] = field(default_factory=dict)
     delivered_messages: tuple[int, ...] = ()

@@ -8,15 +8,38 @@ import traceback as tracebacks
 from dataclasses import dataclass, field
 from typing import Any
 
-from durable_celery.errors import NonRetryable, type_name
+from durable_celery.errors import NonRetryable, StepFailed, WorkflowFailed, type_name
 
 TEXT = 4_000  # characters of a message that are kept
 TRACE = 20_000  # characters of a traceback that are kept, its end
+CAUSES = 20  # links of a chain of causes that are kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """One link of the chain that led to an error, nearest first.
+
+    ``implied``: it was merely being handled when the next one was raised (Python's ``__context__``). It is shown, but
+    the error was not raised because of it, so nothing matches it.
+    """
+
+    type: str
+    types: tuple[str, ...] = ()
+    message: str = ""
+    attributes: dict[str, Any] = field(default_factory=dict)
+    implied: bool = False
+
+    def __str__(self) -> str:
+        return brief(self.type, self.message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What is kept of an exception. ``types`` are the dotted names of its class and bases, the class first."""
+    """What is kept of an exception. ``types`` are the dotted names of its class and bases, the class first.
+
+    ``causes`` lead from it to where it began, across steps and children: a workflow that failed by a ``StepFailed`` has
+    the step's own error as its next link.
+    """
 
     type: str
     types: tuple[str, ...] = ()
@@ -28,10 +51,11 @@ class Failure:
     cancelled: bool = False
     final: bool = False  # the body said so by NonRetryable
     earlier: tuple[str, ...] = ()  # the errors of the attempts before, one line each
+    causes: tuple[Cause, ...] = ()
 
     def to_text(self) -> str:
         """ASCII JSON, so that NUL and lone surrogates in messages fit every database."""
-        return json.dumps({k: v for k, v in dataclasses.asdict(self).items() if v not in ("", (), {}, False)})
+        return json.dumps(_told(dataclasses.asdict(self)))
 
     @classmethod
     def from_text(cls, text: str) -> Failure:
@@ -39,14 +63,14 @@ class Failure:
         data = json.loads(text)
         data["types"] = tuple(data.get("types", ()))
         data["earlier"] = tuple(data.get("earlier", ()))
+        data["causes"] = tuple(_cause(each) for each in data.get("causes", ()))
         known = {f.name for f in dataclasses.fields(cls)}
         return cls(**{k: v for k, v in data.items() if k in known})
 
     @property
     def brief(self) -> str:
         """``ValueError: no luck``, one line, printable on every terminal."""
-        line = f"{self.type.rpartition('.')[2]}: {self.message}" if self.message else self.type.rpartition(".")[2]
-        return printable(line.replace("\n", " "))[:300]
+        return brief(self.type, self.message)
 
 
 def failure_of(error: BaseException, **flags: Any) -> Failure:
@@ -57,6 +81,12 @@ def failure_of(error: BaseException, **flags: Any) -> Failure:
             return dataclasses.replace(failure_of(why), final=True, **flags)
         return dataclasses.replace(_plain_failure(error, str(why)), final=True, **flags)
     return dataclasses.replace(_plain_failure(error, _message(error)), **flags)
+
+
+def brief(kind: str, message: str) -> str:
+    """An error in one line, printable on every terminal: the last part of its class's name, and its text."""
+    short = kind.rpartition(".")[2]
+    return printable((f"{short}: {message}" if message else short).replace("\n", " "))[:300]
 
 
 def timed_out(message: str) -> Failure:
@@ -75,10 +105,54 @@ def printable(text: str) -> str:
 
 
 def _plain_failure(error: BaseException, message: str) -> Failure:
-    kinds = tuple(type_name(k) for k in type(error).__mro__ if issubclass(k, BaseException))
+    kinds = _kinds(error)
     return Failure(
-        type=kinds[0], types=kinds, message=message[:TEXT], traceback=_trace(error), attributes=_attributes(error)
+        type=kinds[0], types=kinds, message=message[:TEXT], traceback=_trace(error), attributes=_attributes(error),
+        causes=_causes(error),
+    )  # fmt: skip
+
+
+def _causes(error: BaseException) -> tuple[Cause, ...]:
+    """What led to an error: what it stands for (a step's or child's end), else why or while what it was raised."""
+    found: list[Cause] = []
+    seen = {id(error)}
+    at: BaseException | None = error
+    implied = False
+    while at is not None and len(found) < CAUSES:
+        recorded = recorded_chain(at)
+        if recorded:
+            found += [dataclasses.replace(each, implied=each.implied or implied) for each in recorded]
+            break
+        because = at.__cause__
+        implied = implied or because is None
+        at = because if because is not None else None if at.__suppress_context__ else at.__context__
+        if at is None or id(at) in seen:
+            break
+        seen.add(id(at))
+        found.append(_link(at, implied))
+    return tuple(found[:CAUSES])
+
+
+def recorded_chain(error: BaseException) -> list[Cause]:
+    """What a ``StepFailed``, ``ChildFailed`` or ``WorkflowFailed`` stands for, with its causes; nothing of others."""
+    if not isinstance(error, (StepFailed, WorkflowFailed)) or not error.error_type:
+        return []
+    own = Cause(
+        type=error.error_type, types=tuple(error.error_types), message=error.message[:TEXT],
+        attributes=_plain(error.attributes),
+    )  # fmt: skip
+    return [own, *error.causes]
+
+
+def _link(error: BaseException, implied: bool) -> Cause:
+    kinds = _kinds(error)
+    return Cause(
+        type=kinds[0], types=kinds, message=_message(error)[:TEXT], attributes=_attributes(error), implied=implied
     )
+
+
+def _kinds(error: BaseException) -> tuple[str, ...]:
+    return tuple(type_name(k) for k in type(error).__mro__ if issubclass(k, BaseException))
 
 
 def _message(error: BaseException) -> str:
@@ -97,9 +171,15 @@ def _trace(error: BaseException) -> str:
 
 
 def _attributes(error: BaseException) -> dict[str, Any]:
+    given = vars(error).items() if hasattr(error, "__dict__") else ()
+    return _plain({name: value for name, value in list(given)[:20] if name != "causes"})
+
+
+def _plain(given: dict[str, Any]) -> dict[str, Any]:
+    """Those of public name that JSON holds as they are (tuples become lists), and that are not too long."""
     kept: dict[str, Any] = {}
-    for name, value in list(vars(error).items())[:20] if hasattr(error, "__dict__") else ():
-        if name.startswith("_") or not isinstance(value, (str, int, float, bool, type(None), list, dict)):
+    for name, value in given.items():
+        if name.startswith("_") or not isinstance(value, (str, int, float, bool, type(None), list, tuple, dict)):
             continue
         try:
             text = json.dumps(value, allow_nan=False)
@@ -108,3 +188,16 @@ def _attributes(error: BaseException) -> dict[str, Any]:
         except (TypeError, ValueError, RecursionError):
             continue
     return kept
+
+
+def _told(data: dict[str, Any]) -> dict[str, Any]:
+    """Without what is empty."""
+    told = {k: v for k, v in data.items() if v not in ("", (), {}, False)}
+    if "causes" in told:
+        told["causes"] = [_told(each) for each in told["causes"]]
+    return told
+
+
+def _cause(data: dict[str, Any]) -> Cause:
+    known = {f.name for f in dataclasses.fields(Cause)}
+    return Cause(**{k: tuple(v) if k == "types" else v for k, v in data.items() if k in known})

@@ -71,6 +71,11 @@ def idempotency_key(instance_id: Any, position: str) -> str:
     return f"{instance_id}:{position}"
 
 
+def child_id(run_id: Any, position: str) -> uuid.UUID:
+    """The id of the child that a run asks for at a position; however often that is tried, it is the same one."""
+    return uuid.uuid5(NAMESPACE, f"child:{run_id}:{position}")
+
+
 # -- positions -----------------------------------------------------------------------------------------------------
 
 

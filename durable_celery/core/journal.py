@@ -21,6 +21,7 @@ CANCEL: Final = "cancel"  # kinds of messages beside signals
 DEADLINE: Final = "deadline"
 CHAIN: Final = "chain"
 RACE: Final = "race"
+CHILD: Final = "child"
 COMPENSATION: Final = "compensation"
 
 COMPOSITES: Final = (GATHER, CHAIN, RACE)  # kinds made of the rows below them
@@ -36,7 +37,7 @@ class Entry:
     """One row of the journal: a command at its position and what became of it.
 
     ``args``, ``result`` are encoded values, ``failure`` an encoded Failure. ``members`` counts what stands directly
-    below a composite. ``options`` are those of a gather as recorded, else empty: replay needs no other's.
+    below a composite. ``options`` are those of a gather or child as recorded, else empty: replay needs no other's.
     ``unknown_end``: some attempt was lost or timed out, so its effect may exist.
     """
 

@@ -66,6 +66,13 @@ class Node:
         self.gone = True
         self.run.withdraw(self.position)
 
+    def let_go(self) -> None:
+        """The body is being cancelled and does not wait for it."""
+        self.abandon()
+
+    def tell(self, reason: str) -> None:
+        """The body is being cancelled and waits for it: what can hear that is told. A worker asks by its heartbeat."""
+
     def children(self) -> list[Node] | None:
         """The open nodes right below; None of a leaf."""
         return None
@@ -287,6 +294,7 @@ def step_failed(entry: Entry, instance_id: str) -> StepFailed:
         cancelled=failure.cancelled,
         attributes=failure.attributes,
         earlier=failure.earlier,
+        causes=failure.causes,
     )
 
 

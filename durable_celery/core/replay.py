@@ -144,6 +144,7 @@ def _decided(run: Run, fed: list[Event], **outcome: Any) -> Decision:
         openings=tuple(run.openings),
         closings=tuple(run.closings),
         withdrawn=tuple(run.withdrawn),
+        told=run.told,
         taken_entries={event.entry.id: event.order for event in fed if event.entry is not None},
         taken_messages={event.message.id: event.order for event in fed if event.message is not None},
         delivered_messages=tuple(pk for pk, given in run.delivered.items() if given),

@@ -60,6 +60,7 @@ class Run:
         self.openings: list[Opening] = []
         self.closings: list[Closing] = []
         self.withdrawn: list[str] = []
+        self.told: dict[str, str] = {}  # positions of children that are asked to end, and why
         self.leaves: dict[str, Any] = {}
         self.waits: dict[str, list[nodes.SignalNode]] = {}
         self.unread: dict[str, deque[Message]] = {}
@@ -169,6 +170,11 @@ class Run:
         self.ignore(position)
         if not self.replaying:
             self.withdrawn.append(position)
+
+    def tell(self, position: str, reason: str) -> None:
+        """Ask the child at this position to end."""
+        if not self.replaying:
+            self.told[position] = reason
 
     def ignore(self, position: str) -> None:
         """The row's own outcome, which may be as new as what came before it, is not for the body."""

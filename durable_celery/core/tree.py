@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from durable_celery.core.chaining import ChainCommand, ChainNode, GroupCommand, GroupNode
+from durable_celery.core.children import ChildCommand, ChildNode
 from durable_celery.core.commands import (
     Command,
     GatherCommand,
@@ -28,6 +29,8 @@ def node_of(run: Run, command: Command[Any], position: str, parent: Node | None,
         return node_of(run, command.member, position, parent, **{**place, "shielded": True})
     if isinstance(command, StepCommand):
         return StepNode(run, command, position, parent, **place)
+    if isinstance(command, ChildCommand):
+        return ChildNode(run, command, position, parent, **place)
     if isinstance(command, TimerCommand):
         return TimerNode(run, command, position, parent, **place)
     if isinstance(command, SignalCommand):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from durable_celery.core import journal, transitions
+from durable_celery.core import identity, journal, transitions
 from durable_celery.core.failure import Failure
 from durable_celery.engine.verdicts import terms_of
 from durable_celery.ports import InstanceRow, OpenStep
@@ -64,6 +64,9 @@ def _step(step: OpenStep, now: datetime) -> str:
     if step.kind == journal.SIGNAL:
         return f"signal {step.name!r} at {step.position}, {since}{until}"
     what = f"{step.kind} {step.name} at {step.position}"
+    if step.kind == journal.CHILD:
+        child = f"{what} ({identity.child_id(step.instance_id, step.position)})"
+        return f"{child}, {'given up, ' if step.state == transitions.ABANDONED else ''}{since}"
     if step.state == transitions.RUNNING:
         return f"{what}, {attempt_of(step)}, running since {_at(step.started_at)}"
     if step.state == transitions.RETRYING:

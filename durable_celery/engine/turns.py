@@ -23,7 +23,7 @@ from durable_celery.core import compensation, journal, transitions
 from durable_celery.core.decision import Closing, Decision, Opening
 from durable_celery.core.failure import failure_of, printable
 from durable_celery.core.replay import replay
-from durable_celery.engine import endings, execution, history, verdicts
+from durable_celery.engine import children, endings, execution, history, verdicts
 from durable_celery.errors import PayloadError, WorkflowNotFound
 from durable_celery.ports import Committed, InstanceRow, Loaded, NewEntry, Settled, TurnCommit
 from durable_celery.registry import registry
@@ -93,7 +93,8 @@ def _decide(rt: Runtime, loaded: Loaded, definition: WorkflowDefinition[Any, Any
     info = WorkflowInfo(
         id=str(instance.chain_id), run_id=str(instance.id), key=instance.key,
         name=instance.name, version=instance.version,
-        started_at=instance.started_at or now, parent_id=str(instance.parent_id) if instance.parent_id else None,
+        started_at=instance.started_at or now,
+        parent_id=str(instance.parent_chain_id or instance.parent_id) if instance.parent_id else None,
     )  # fmt: skip
     try:
         args, kwargs = calls.decode_call(instance.args)
@@ -145,6 +146,7 @@ def _commit(rt: Runtime, commit: TurnCommit, loaded: Loaded) -> str:
     faults.reach("publish.before")
     if committed.dispatches:
         rt.transport.dispatch(committed.dispatches, commit.now)
+    children.wake(rt, committed.wakes)
     faults.reach("publish.after")
     if commit.state in transitions.FINAL_STATES or commit.state == transitions.BLOCKED:
         return "parked"
@@ -187,8 +189,14 @@ def _commit_of(rt: Runtime, loaded: Loaded, decision: Decision, fingerprint: str
     look_at = None if ended else endings.look_at(loaded, now, rt.settings.cleanup_timeout)
     if closing_as:
         look_at = now + verdicts.OUTCOME_GRACE  # no row of its compensations is there yet to be looked at
+    entries = [
+        _new_entry(o, closings.get(o.position), o.position in decision.withdrawn or ended, now)
+        for o in decision.openings
+    ]
     return TurnCommit(
         **common,
+        **children.kin(loaded),
+        **children.of_turn(instance, decision, entries, now),
         turn=instance.turn + 1,
         state=state,
         result=decision.value if decision.state == transitions.COMPLETED else None,
@@ -198,10 +206,7 @@ def _commit_of(rt: Runtime, loaded: Loaded, decision: Decision, fingerprint: str
         status_text=decision.status_text,
         attributes={**instance.attributes, **decision.attributes} if decision.attributes else None,
         history_length=history.length_after(loaded.journal, decision),
-        entries=[
-            _new_entry(o, closings.get(o.position), o.position in decision.withdrawn or ended, now)
-            for o in decision.openings
-        ],
+        entries=entries,
         taken_entries=decision.taken_entries,
         taken_messages=decision.taken_messages,
         delivered_messages=decision.delivered_messages,
@@ -243,7 +248,7 @@ def _new_entry(opening: Opening, closing: Closing | None, dropped: bool, now: da
         due_at=opening.due_at, start_by_at=opening.start_by_at, end_by_at=opening.end_by_at,
         look_at=None if finished_at else _look_at(opening, now), compensation=opening.compensation, queue=opening.queue,
         result=result, failure=failure, finished_at=finished_at, abandoned=closing is None and dropped,
-        shielded=opening.shielded,
+        shielded=opening.shielded, attempt=int(opening.kind == journal.CHILD and not finished_at),
     )  # fmt: skip
 
 
@@ -286,6 +291,7 @@ def _compensating(loaded: Loaded, now: datetime) -> TurnCommit | None:
         entries=entries,
         taken_entries={row: order for order, row in enumerate(plan.taken)},
         closes=plan.done,
+        **children.kin(loaded),
         **_seen(loaded, {}),
         look_at=None if plan.done else look_at,
     )

@@ -12,7 +12,7 @@ from durable_celery.ports.processes import Heartbeat, Lease
 from durable_celery.ports.store import Store
 from durable_celery.ports.tasks import TaskCall, TaskEnd
 from durable_celery.ports.transport import Client, Transport
-from durable_celery.ports.turn import Committed, Dispatch, NewEntry, Settled, TurnCommit
+from durable_celery.ports.turn import Committed, Dispatch, NewEntry, Settled, TurnCommit, Wake
 
 __all__ = [
     "AttemptRecord",
@@ -37,4 +37,5 @@ __all__ = [
     "TaskEnd",
     "Transport",
     "TurnCommit",
+    "Wake",
 ]

@@ -97,6 +97,7 @@ class InstanceRow:
     parent_position: str
     attributes: Mapping[str, Any]
     context: Mapping[str, Any]
+    parent_chain_id: UUID | None = None  # its parent's id for people; known where a turn is loaded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

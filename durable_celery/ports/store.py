@@ -11,7 +11,7 @@ from uuid import UUID
 from durable_celery.ports.attempt import AttemptRecord, Changed, Claimed, OpenStep, StepChange
 from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInstance, NewMessage
 from durable_celery.ports.processes import Heartbeat, Lease
-from durable_celery.ports.turn import Committed, Dispatch, TurnCommit
+from durable_celery.ports.turn import Committed, Dispatch, TurnCommit, Wake
 
 
 class Store(Protocol):
@@ -95,8 +95,11 @@ class Store(Protocol):
     def request_end(self, instance_id: UUID, message: NewMessage, now: datetime) -> str:
         """Ask a body to end (kind "cancel" or "deadline"); "requested", or the final state it came too late for."""
 
-    def end_now(self, instance_id: UUID, failure: str, now: datetime) -> str:
-        """Terminate at once; "requested" if this did it, else the final state it came too late for."""
+    def end_now(self, instance_id: UUID, failure: str, now: datetime, wakes: list[Wake] | None = None) -> str:
+        """Terminate at once; "requested" if this did it, else the final state it came too late for.
+
+        ``wakes`` gets its parent and the children it had.
+        """
 
     def pause(self, instance_id: UUID, reason: str, now: datetime) -> str:
         """Set the overlay: no turn is taken and no step claimed; the state, or the final one it came too late for."""
@@ -104,8 +107,11 @@ class Store(Protocol):
     def resume(self, instance_id: UUID, now: datetime) -> str:
         """Lift the overlay."""
 
-    def reopen(self, instance_id: UUID, now: datetime) -> None:
-        """Take back a block or the turn that ended the run FAILED; ``NotRetryable`` says why it cannot be."""
+    def reopen(self, instance_id: UUID, now: datetime, wakes: list[Wake] | None = None) -> None:
+        """Take back a block or the turn that ended the run FAILED; ``NotRetryable`` says why it cannot be.
+
+        ``wakes`` gets the children that are open again with it.
+        """
 
     # messages
     def send(self, instance_id: UUID, message: NewMessage, now: datetime) -> bool:

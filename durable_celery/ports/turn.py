@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from durable_celery.ports.instances import NewInstance
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEntry:
@@ -39,6 +41,7 @@ class NewEntry:
     finished_at: datetime | None = None  # ended in the very turn that asked for it
     abandoned: bool = False
     shielded: bool = False  # runs though the run is being cancelled: shielded, cleanup, compensation
+    attempt: int = 0  # 1 of a child, which is started with its row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,9 @@ class TurnCommit:
     ``history_length`` is the number of rows after it (None: unchanged).
     ``delivered_messages`` were given to a wait or a handler by this turn, ``returned_messages`` by an earlier one that
     turned out not to need them. ``chain_id`` is that of the run (None: it is the first of its chain).
+    ``children`` are inserted with their rows in ``entries``, ``told`` are positions of earlier ones to be asked to end,
+    with the encoded reason. ``parent`` is the row (run and position) that a final state ends. ``has_children``: at the
+    end of the body each open one is dealt with by its ``parent_close``.
     """
 
     instance_id: UUID
@@ -93,6 +99,10 @@ class TurnCommit:
     last_message: int = 0
     left_messages: Sequence[int] | None = None
     look_at: datetime | None = None  # when the sweep must look at the instance itself again
+    children: Sequence[NewInstance] = ()
+    told: Mapping[str, str] = field(default_factory=dict)
+    parent: tuple[UUID, str] | None = None
+    has_children: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +120,21 @@ class Dispatch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Wake:
+    """Another instance that a transaction gave something to do, to be hinted at after the commit.
+
+    ``join``: it waits for many there, so only if none of them is open any more (``Store.has_news``). ``delay`` seconds.
+    """
+
+    instance_id: UUID
+    queue: str = ""
+    join: str | None = None
+    delay: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
     """A committed turn: what is to be published now, in order."""
 
     dispatches: Sequence[Dispatch] = ()
+    wakes: Sequence[Wake] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from durable_celery import StepFailed, Workflow
-from durable_celery.core.failure import Failure
+from durable_celery.core.failure import Cause, Failure
 from tests.core.bodies import Declined, LowFunds
 from tests.core.driver import Driver, a, b, c, shown
 
@@ -90,6 +90,7 @@ def test_a_step_that_failed_without_a_word_fails_all_the_same() -> None:
         message="step core.a at 1 failed after 1 attempt: Unknown: no error was recorded",
         traceback=run.decisions[-1].failure.traceback if run.decisions[-1].failure else "",
         attributes=run.decisions[-1].failure.attributes if run.decisions[-1].failure else {},
+        causes=(Cause(type="Unknown", message="no error was recorded"),),
     )
 
 
