@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.dispatch import Signal
@@ -15,11 +16,24 @@ from durable_celery.core import transitions as t
 from durable_celery.core.failure import Failure
 from durable_celery.ports import AttemptRecord, Changed, Committed, OpenStep, StepChange, TurnCommit, Wake
 
+if TYPE_CHECKING:
+    from django_app.tested import TestedStore
+
 ENDS = tuple(state for state in t.FINAL_STATES if state != t.CONTINUED)  # a continued run is not the end of its chain
 
 
 class AnnouncingStore(DjangoStore):
     """Each signal goes out after the commit of what it tells, by ``send_robust``: a receiver that raises is logged."""
+
+    def on_clock(self, clock: Callable[[], datetime]) -> AnnouncingStore:
+        """The same tables by another clock than the database's."""
+        return AnnouncingStore(self.alias, clock=clock)
+
+    def for_tests(self, clock: Callable[[], datetime]) -> TestedStore:
+        """The same, for a test that may stand in a transaction which is never committed."""
+        from django_app.tested import TestedStore  # a project in production has no use for it
+
+        return TestedStore(self.alias, clock=clock)
 
     def commit_turn(self, commit: TurnCommit) -> Committed | None:
         """Apply a turn; tell of a start, an end, a block."""

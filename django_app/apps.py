@@ -55,4 +55,4 @@ def assembled(settings: Settings) -> runtime.Runtime:
 def _follow_settings(*, setting: str, **_: Any) -> None:
     """Keep up with ``override_settings``."""
     if setting == "DURABLE_CELERY":
-        runtime.install(assembled(settings_in_force()))
+        runtime.follow(assembled(settings_in_force()))

@@ -127,7 +127,7 @@ class WorkflowHandle(HandleTwins[R]):
         while True:
             row, pause = self._look(wait)
             if pause is None:
-                return cast(R, _outcome(row))
+                return cast(R, outcome_of(row))
             time.sleep(pause)
 
     async def aresult(self, timeout: float | timedelta | None = None) -> R:
@@ -136,7 +136,7 @@ class WorkflowHandle(HandleTwins[R]):
         while True:
             row, pause = await in_thread(self._look)(wait)
             if pause is None:
-                return cast(R, _outcome(row))
+                return cast(R, outcome_of(row))
             await asyncio.sleep(pause)
 
     def _look(self, wait: Wait) -> tuple[InstanceRow, float | None]:
@@ -150,11 +150,7 @@ class WorkflowHandle(HandleTwins[R]):
         if row.state in transitions.FINAL_STATES:
             return row, None
         if row.state == transitions.BLOCKED and wait.deadline is None:
-            raise WorkflowBlocked(
-                f"workflow {row.name} instance {self.id} is {row.waiting_for}",
-                instance_id=self.id,
-                waiting_for=row.waiting_for,
-            )
+            return row, None
         if wait.is_over():
             raise TimeoutError(
                 f"workflow {row.name} instance {self.id} is {self.status} after {wait.seconds:g} s: {self.waiting_for}"
@@ -224,10 +220,15 @@ class WorkflowHandle(HandleTwins[R]):
         return row
 
 
-def _outcome(row: InstanceRow) -> Any:
+def outcome_of(row: InstanceRow) -> Any:
+    """The value of an instance that has completed; of one that ended otherwise, or is BLOCKED, its error is raised."""
     if row.state == transitions.COMPLETED:
         return None if row.result is None else codec.decode(row.result)
     ids = {"instance_id": str(row.chain_id)}
+    if row.state == transitions.BLOCKED:
+        raise WorkflowBlocked(
+            f"workflow {row.name} instance {row.chain_id} is {row.waiting_for}", waiting_for=row.waiting_for, **ids
+        )
     failure = Failure.from_text(row.failure) if row.failure else Failure(type="", message="")
     what = f"workflow {row.name} instance {row.chain_id}"
     if row.state == transitions.CANCELLED:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -67,9 +69,12 @@ class Runtime:
     settings: Settings
     clock: Clock
     announce: Callable[[str, Any], None] = lambda event, instance_id: None  # Django's signals, after the commit
+    decide: Callable[[Callable[..., Any], Any], Any] = lambda take, journal: take(journal)  # the testing kit's check
+    lasting: bool = False  # the testing kit's: only its settings follow those of the project
 
 
 _runtime: Runtime | None = None
+_lent: ContextVar[Runtime | None] = ContextVar("durable_celery_lent_runtime", default=None)
 
 
 def install(runtime: Runtime | None) -> None:
@@ -78,8 +83,29 @@ def install(runtime: Runtime | None) -> None:
     _runtime = runtime
 
 
+def follow(runtime: Runtime) -> None:
+    """Put parts in place that other settings ask for; those of a testing kit stay, and take the settings over."""
+    if _runtime is not None and _runtime.lasting:
+        _runtime.settings = runtime.settings
+    else:
+        install(runtime)
+
+
+@contextmanager
+def lent(runtime: Runtime) -> Iterator[Runtime]:
+    """Other parts for this thread (and what it awaits) alone, while the block is open."""
+    token = _lent.set(runtime)
+    try:
+        yield runtime
+    finally:
+        _lent.reset(token)
+
+
 def current() -> Runtime:
     """The parts of this process; ``NotConfigured`` says how to install them."""
+    runtime = _lent.get()
+    if runtime is not None:
+        return runtime
     if _runtime is None:
         raise NotConfigured(
             "durable_celery is not set up in this process: add 'durable_celery' to INSTALLED_APPS, run 'manage.py "

@@ -78,6 +78,21 @@ def tick(*, by: str, force: bool = False) -> TickReport:
     return report
 
 
+def look_after(instance_id: UUID) -> None:
+    """Do what the tick does, for one instance alone (and whatever run of its chain is the newest)."""
+    rt = runtime.current()
+    row = rt.store.find(instance_id)
+    if row is None or row.paused_at is not None:
+        return
+    report, now = TickReport(), rt.clock.now()
+    for step in rt.store.open_steps(row.id):
+        if step.look_at is not None and step.look_at <= now:
+            _judge(rt, step, now, report)
+    is_over = row.deadline_at is not None and row.deadline_at <= now
+    if is_over or (row.state == transitions.PENDING and row.start_at <= now):
+        _wake(rt, row, now, report)
+
+
 def _each(
     report: TickReport,
     rows: Iterable[Any],

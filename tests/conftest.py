@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from django_app import pytest_plugin
 from tests import processes
 from tests.project import surroundings
 
@@ -36,6 +37,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     surroundings.prepare()
+    if not config.pluginmanager.is_registered(pytest_plugin):  # where the package is not installed but found by path
+        config.pluginmanager.register(pytest_plugin, "durable")
     profile = "nightly" if config.getoption("--nightly") else "ci" if os.environ.get("CI") else "quick"
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", profile))
 

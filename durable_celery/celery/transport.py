@@ -19,13 +19,13 @@ from uuid import UUID
 
 from kombu.exceptions import OperationalError
 
-from durable_celery.celery import canvas, existing_task
+from durable_celery.celery import canvas, eager, existing_task
 from durable_celery.celery.current_app import current_app
 from durable_celery.celery.producers import Producers
 from durable_celery.celery.quiet import Sparing
 from durable_celery.celery.sockets import within
 from durable_celery.conf import Settings
-from durable_celery.ports import Dispatch, TaskCall, TaskEnd
+from durable_celery.ports import Dispatch, TaskCall, TaskEnd, Transport
 from durable_celery.registry import registry
 
 ADVANCE = "durable_celery.advance"
@@ -67,10 +67,14 @@ class CeleryTransport:
 
     def dispatch(self, dispatches: Sequence[Dispatch], now: datetime) -> int:
         """Publish step messages; returns how many went out. What is due later than ``SOON`` does not go."""
+        if self._is_eager():
+            return len(dispatches) * self._run_at_once(lambda inline: inline.dispatch(dispatches, now))
         return self._publish([self._step_message(one, now) for one in dispatches if _wait_of(one, now) <= SOON])
 
     def advance(self, instance_id: UUID, queue: str = "", *, delay: float = 0) -> bool:
         """Publish a hint that this instance has something to do; True if it went out."""
+        if self._is_eager():
+            return self._run_at_once(lambda inline: inline.advance(instance_id, queue))
         if delay > SOON:
             return False
         message = Message(
@@ -100,6 +104,22 @@ class CeleryTransport:
     def run_task(self, call: TaskCall) -> TaskEnd:
         """Run an attempt of an existing task."""
         return existing_task.run(self._app(), call)
+
+    # -- without a broker
+
+    def _is_eager(self) -> bool:
+        try:
+            return bool(self._app().conf.task_always_eager)
+        except Exception:
+            return False  # of an app that cannot be made nothing is known; publishing says what is wrong with it
+
+    def _run_at_once(self, publish: Callable[[Transport], object]) -> bool:
+        try:
+            eager.run(self, publish)
+        except Exception:
+            logger.exception("task_always_eager: running an instance at once was interrupted; its rows stand")
+            return False
+        return True
 
     # -- making messages
 
@@ -148,8 +168,6 @@ class CeleryTransport:
         done: list[bool] = []  # for each message dealt with, whether it went out
         try:
             app = self._app()
-            if app.conf.task_always_eager:  # there is no broker; who runs things at once takes them from here
-                return 0
             with within(self._timeout):
                 self._send_all(app, messages, done, began)
         except Exception as error:

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -97,12 +97,24 @@ def _decide(rt: Runtime, loaded: Loaded, definition: WorkflowDefinition[Any, Any
         parent_id=str(instance.parent_chain_id or instance.parent_id) if instance.parent_id else None,
     )  # fmt: skip
     try:
-        args, kwargs = calls.decode_call(instance.args)
+        given = [calls.decode_call(instance.args)]
     except Exception as error:  # noqa: BLE001 - a row that cannot be read blocks this instance, never its neighbours
         failure = failure_of(error)
         return Decision(
             state=transitions.BLOCKED, failure=failure, waiting=f"the arguments cannot be read: {failure.brief}"
         )
+
+    def take(stored: journal.Journal, wrap: Callable[..., Any] = lambda body: body) -> Decision:
+        # Decoded anew the second time: a body may change what it was given.
+        args, kwargs = given.pop() if given else calls.decode_call(instance.args)
+        return replay(
+            wrap(definition.body), args, kwargs, stored,
+            turn=instance.turn + 1, now=now, started_at=instance.started_at if instance.turn else None,
+            decode=codec.decode, encode=lambda value, root: codec.encode(value, root=root),
+            adapt=rt.transport.adapt, fails_on=definition.options.fails_on,
+            interrupts=execution.interrupts_a_turn, info=info,
+        )  # fmt: skip
+
     faults.reach("turn.before_body")
     with rt.store.refuse_queries(), contextlib.ExitStack() as stack:
         try:
@@ -112,13 +124,7 @@ def _decide(rt: Runtime, loaded: Loaded, definition: WorkflowDefinition[Any, Any
             return Decision(
                 state=transitions.BLOCKED, failure=failure, waiting=f"its context cannot be restored: {failure.brief}"
             )
-        decision = replay(
-            definition.body, args, kwargs, loaded.journal,
-            turn=instance.turn + 1, now=now, started_at=instance.started_at if instance.turn else None,
-            decode=codec.decode, encode=lambda value, root: codec.encode(value, root=root),
-            adapt=rt.transport.adapt, fails_on=definition.options.fails_on,
-            interrupts=execution.interrupts_a_turn, info=info,
-        )  # fmt: skip
+        decision = rt.decide(take, loaded.journal)
     return _with_result(rt, decision, definition)
 
 

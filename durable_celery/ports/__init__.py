@@ -9,7 +9,7 @@ from __future__ import annotations
 from durable_celery.ports.attempt import AttemptRecord, Changed, Claimed, OpenStep, StepChange
 from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInstance, NewMessage
 from durable_celery.ports.processes import Heartbeat, Lease
-from durable_celery.ports.store import Store
+from durable_celery.ports.store import Store, TestedStore
 from durable_celery.ports.tasks import TaskCall, TaskEnd
 from durable_celery.ports.transport import Client, Transport
 from durable_celery.ports.turn import Committed, Dispatch, NewEntry, Settled, TurnCommit, Wake
@@ -35,6 +35,7 @@ __all__ = [
     "Store",
     "TaskCall",
     "TaskEnd",
+    "TestedStore",
     "Transport",
     "TurnCommit",
     "Wake",

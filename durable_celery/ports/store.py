@@ -23,6 +23,12 @@ class Store(Protocol):
     def measure(self) -> datetime:
         """A fresh reading of the database's clock (one statement), for the offset of this process's clock."""
 
+    def on_clock(self, clock: Callable[[], datetime]) -> Store:
+        """The same tables by another clock than the database's."""
+
+    def for_tests(self, clock: Callable[[], datetime]) -> TestedStore:
+        """The same, for a test that may stand in a transaction which is never committed."""
+
     # instances
     def create(self, instances: Sequence[NewInstance]) -> Sequence[Created]:
         """Insert instances with mailbox, key and first messages IN THE CALLER'S TRANSACTION, racing for keys under a
@@ -223,3 +229,15 @@ class Store(Protocol):
 
     def next_look(self) -> datetime | None:
         """The earliest ``look_at`` of steps and instances, for a tick that sleeps no longer than needed."""
+
+
+class TestedStore(Store, Protocol):
+    """The store of the testing kit. What is open when it is made is not the tested code's: it counts as committed."""
+
+    claimed: list[tuple[UUID, str, str]]  # run, position and name of each step that a worker began, in order
+
+    def runs_of(self, chain_id: UUID) -> Sequence[UUID]:
+        """The runs of a chain, in order."""
+
+    def run_committed(self) -> None:
+        """Run the ``on_commit`` calls that wait only for the transaction around the test."""

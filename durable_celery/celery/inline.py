@@ -1,0 +1,142 @@
+"""A broker and a worker in one: what is published is kept, and run here, in this thread, when somebody says so.
+
+Nothing recurses: what a turn or an attempt publishes while it runs waits until that has ended, in order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from celery.exceptions import SoftTimeLimitExceeded
+
+from durable_celery import sweeps
+from durable_celery.engine import attempts, turns
+from durable_celery.ports import Dispatch, TaskCall, TaskEnd, Transport
+from durable_celery.registry import registry
+from durable_celery.runtime import Clock, Incarnation
+
+ROUNDS = 100_000  # messages run at one moment, after which something goes in circles
+
+
+class MovedClock(Clock):
+    """A clock that stands where it is put, for the code that is run inline alone."""
+
+    def __init__(self, at: datetime) -> None:
+        self.at = at
+
+    def now(self) -> datetime:
+        """The time it was put to."""
+        return self.at
+
+    def measure(self) -> datetime:
+        """The same; there is no other clock to compare it to."""
+        return self.at
+
+    def local(self) -> datetime:
+        """The same."""
+        return self.at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hint:
+    """A message: take the turns of ``instance``, or run an attempt of a step."""
+
+    instance: UUID | None = None
+    step: Dispatch | None = None
+
+
+class InlineTransport:
+    """``ports.Transport`` without a broker. ``celery`` knows the app's tasks, and runs those that exist already."""
+
+    def __init__(self, celery: Transport, clock: MovedClock, *, node: str) -> None:
+        self.hints: deque[Hint] = deque()
+        self.instances: dict[UUID, None] = {}  # each that a message was about, in order
+        self._celery = celery
+        self._clock = clock
+        self._incarnation = Incarnation(node=node)
+
+    def dispatch(self, dispatches: Sequence[Dispatch], now: datetime) -> int:
+        """Keep step messages. What is due later does not go: the row has its time, and whoever moves the clock sees it.
+
+        Returns how many were kept.
+        """
+        due = [one for one in dispatches if one.due_at is None or one.due_at <= self._clock.at]
+        self.hints.extend(Hint(step=one) for one in due)
+        return len(due)
+
+    def advance(self, instance_id: UUID, queue: str = "", *, delay: float = 0) -> bool:
+        """Keep a hint that this instance has something to do."""
+        self.instances[instance_id] = None
+        self.hints.append(Hint(instance=instance_id))
+        return True
+
+    def task(self, name: str) -> Any:
+        """The Celery task of that name on the current app."""
+        return self._celery.task(name)
+
+    def adapt(self, yielded: Any) -> Any:
+        """The command a signature stands for."""
+        return self._celery.adapt(yielded)
+
+    def plain(self, canvas: Any) -> Any:
+        """A signature as plain data."""
+        return self._celery.plain(canvas)
+
+    def run_task(self, call: TaskCall) -> TaskEnd:
+        """Run an attempt of an existing task."""
+        return self._celery.run_task(call)
+
+    # -- the worker
+
+    def run_all(self) -> None:
+        """Run what is kept and what follows from it, until nothing is left for this moment."""
+        for _ in range(ROUNDS):
+            if not self.hints:
+                return
+            self.run_next()
+        raise RuntimeError(f"{ROUNDS} turns and steps ran without time passing; something goes in circles")
+
+    def run_next(self) -> None:
+        """Run the oldest message kept."""
+        hint = self.hints.popleft()
+        if hint.instance is not None:
+            turns.advance(hint.instance)
+        elif hint.step is not None:
+            self._run_step(hint.step)
+
+    def _run_step(self, one: Dispatch) -> None:
+        if not one.task and one.name not in registry.steps:
+            sweeps.unknown_step(one.step_id)
+            return
+        timing = (one.close_after, one.look_after)
+        attempts.run(one.step_id, incarnation=self._incarnation, guard=InlineGuard(), timing=timing)
+
+
+class InlineGuard:
+    """Stops no body. One that raises what it would be stopped by (a mock does) counts as stopped."""
+
+    def __init__(self) -> None:
+        self.fired = False
+
+    def limit(self, seconds: float | None, token: str) -> AbstractContextManager[None]:
+        """Around the body of a step."""
+        return self._watched()
+
+    def limits(self, soft: float | None, hard: float | None, token: str) -> AbstractContextManager[None]:
+        """Around the body of an existing task."""
+        return self._watched()
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        try:
+            yield
+        except SoftTimeLimitExceeded:
+            self.fired = True
+            raise

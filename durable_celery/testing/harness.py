@@ -1,0 +1,191 @@
+"""``Harness``: the database is real, the broker, the workers and the clock are in this object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import datetime, timedelta, timezone
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+from uuid import UUID
+
+from durable_celery import canvases, runtime, sweeps
+from durable_celery.celery.inline import InlineTransport, MovedClock
+from durable_celery.celery.transport import CeleryTransport
+from durable_celery.core import transitions
+from durable_celery.core.failure import Failure
+from durable_celery.errors import NonDeterminism, UsageError, type_name
+from durable_celery.messages import Signal
+from durable_celery.ports import TestedStore
+from durable_celery.runtime import Runtime
+from durable_celery.testing import mocks
+from durable_celery.testing.determinism import decide_twice
+from durable_celery.testing.mocks import Mock
+from durable_celery.testing.runs import Run, handle_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+HOPS = 10_000  # of the clock in one call, after which a workflow sleeps in an endless loop
+NUDGE = timedelta(milliseconds=100)
+
+
+class Harness:
+    """Runs workflows in this thread while the ``with`` block is open; pytest's fixture ``durable`` is one.
+
+    Time stands still but for ``run``, ``finish`` and ``advance_time``; there what falls due happens, in order, and
+    takes no real time. ``now``: where the clock begins; by default at this moment.
+    ``check``: take each decision of a body twice, and raise ``NonDeterminism`` if the second is another.
+
+    It works inside a transaction that is never committed (``TestCase``, pytest-django's ``db``) as outside of one
+    (``transactional_db``): the transaction around the test does not count as one. A transaction that the test opens
+    does: what is started inside runs after the block, and ``on_commit`` calls of the tested code run as they would.
+    """
+
+    def __init__(self, *, now: datetime | None = None, check: bool = True) -> None:
+        self.check = check
+        self._begin = now
+        self._mocks = ExitStack()
+        self._before: Runtime | None = None
+        self._clock: MovedClock
+        self._transport: InlineTransport
+        self._store: TestedStore
+
+    def __enter__(self) -> Harness:
+        self._before = outer = runtime.current()
+        self._clock = MovedClock(self._begin or datetime.now(timezone.utc))
+        self._transport = InlineTransport(CeleryTransport(outer.settings), self._clock, node="test")
+        self._store = outer.store.for_tests(self._clock.local)
+        runtime.install(
+            Runtime(store=self._store, transport=self._transport, settings=outer.settings, clock=self._clock,
+                    announce=outer.announce, decide=self._decide, lasting=True)
+        )  # fmt: skip
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._mocks.close()
+        runtime.install(self._before)
+
+    @property
+    def now(self) -> datetime:
+        """The virtual time, aware UTC."""
+        return self._clock.at
+
+    # -- running
+
+    def run(self, workflow: Callable[P, Any] | Any, /, *args: P.args, **kwargs: P.kwargs) -> Run[Any]:
+        """Start a workflow and let time pass until it has ended, or waits for what no clock brings.
+
+        ``workflow`` may have options (``fulfil_order.using(key="7")``), or be a Celery canvas. ``NonDeterminism`` if
+        the body does not fit its own journal; any other bug leaves the run BLOCKED, as in production.
+        """
+        self._refuse_inside("run")
+        started = self.start(workflow, *args, **kwargs)
+        self.finish(started)
+        self._raise_mismatch(started)
+        return started
+
+    def start(self, workflow: Callable[P, Any] | Any, /, *args: P.args, **kwargs: P.kwargs) -> Run[Any]:
+        """Start a workflow, and run what can be run at this moment. Inside ``atomic()`` nothing runs before its end."""
+        handle = workflow.start(*args, **kwargs) if hasattr(workflow, "start") else canvases.run(workflow)
+        self._settle()
+        return Run(handle, self._steps_of)
+
+    def run_of(self, target: Any) -> Run[Any]:
+        """The run of a handle or an id, such as of an instance that a view has started."""
+        return Run(handle_of(target), self._steps_of)
+
+    def signal(self, target: Any, signal: Signal[Any] | str, payload: Any = None, signal_id: str | None = None) -> None:
+        """Send a message to a run, handle or id, by a ``Signal`` or a name, and run what follows at this moment."""
+        if isinstance(signal, str):
+            handle_of(target).signal(signal, payload, signal_id)
+        else:
+            signal.send(handle_of(target), payload, signal_id=signal_id)
+        self._settle()
+
+    def run_until_idle(self) -> None:
+        """Run all that can be run at this moment. Time stands still; refused inside ``atomic()``."""
+        self._refuse_inside("run_until_idle")
+        self._settle()
+
+    def advance_time(self, seconds: float | timedelta = 0, **duration: float) -> None:
+        """Let this much time pass (``days=3``, a timedelta or seconds): what falls due happens at its own time."""
+        self._refuse_inside("advance_time")
+        given = seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds)
+        target = self.now + given + timedelta(**duration)
+        if target < self.now:
+            raise UsageError(f"advance_time cannot go back by {self.now - target}")
+        self._settle()
+        self._hop_until(target, lambda: False)
+        self._clock.at = max(target, self.now)
+        sweeps.tick(by="test", force=True)
+        self._settle()
+
+    def finish(self, target: Any) -> None:
+        """Let time pass until this run (a handle, an id) has ended, is blocked, or waits for what no clock brings."""
+        self._refuse_inside("finish")
+        handle = handle_of(target)
+        self._settle()
+        self._hop_until(None, lambda: handle.status in (*transitions.FINAL_STATES, transitions.BLOCKED))
+
+    def mock(self, target: Any, *, return_value: Any = None, side_effect: Any = None) -> Mock:
+        """Put a mock in place of a step, an existing Celery task, a child workflow, or what has this name.
+
+        Until the end of the test; a second one for the same name takes over. ``side_effect`` is an exception to raise
+        on each attempt, a function to call instead, or an iterable with the value or exception of each attempt; else
+        ``return_value`` is returned. Retries, time-outs and encoding are those of the real step; a child whose mock
+        raises ends FAILED. ``.calls`` of what is returned are the calls so far, as ``unittest.mock.call`` values.
+        """
+        return mocks.install(target, self._mocks, return_value=return_value, side_effect=side_effect)
+
+    # -- parts
+
+    def _settle(self) -> None:
+        """Run all that can be run at this moment, unless the test stands in a transaction of its own."""
+        while not self._store.in_transaction():
+            self._store.run_committed()
+            if not self._transport.hints:
+                return
+            self._transport.run_next()
+
+    def _hop_until(self, target: datetime | None, done: Callable[[], bool]) -> None:
+        for _ in range(HOPS):
+            due_at = self._store.next_look()
+            if due_at is None or (target is not None and due_at > target) or done():
+                return
+            self._hop(due_at)
+        raise AssertionError(
+            f"after {HOPS} hops of the clock, at {self.now}, something still falls due at {self._store.next_look()}; "
+            "does a workflow sleep in an endless loop? Then start() it and use advance_time()"
+        )
+
+    def _hop(self, due_at: datetime) -> None:
+        self._clock.at = max(due_at, self.now)
+        sweeps.tick(by="test", force=True)
+        if not self._transport.hints and self._store.next_look() == due_at:
+            self._clock.at += NUDGE  # what is due cannot be done right now
+        self._settle()
+
+    def _decide(self, take: Callable[..., Any], journal: Any) -> Any:
+        return decide_twice(take, journal) if self.check else take(journal)
+
+    def _steps_of(self, chain_id: UUID) -> list[str]:
+        runs = self._store.runs_of(chain_id)
+        begun = dict.fromkeys(claim for claim in self._store.claimed if claim[0] in runs)
+        return [name for _, _, name in begun]
+
+    def _refuse_inside(self, what: str) -> None:
+        if self._store.in_transaction():
+            raise UsageError(
+                f"durable.{what}() inside atomic(): what is not committed cannot run; call it after the block"
+            )
+
+    def _raise_mismatch(self, run: Run[Any]) -> None:
+        row = self._store.find(UUID(run.id))
+        if self.check and row is not None and row.state == transitions.BLOCKED and row.failure:
+            failure = Failure.from_text(row.failure)
+            if failure.type == type_name(NonDeterminism):
+                position = str(failure.attributes.get("position", ""))
+                raise NonDeterminism(failure.message, instance_id=run.id, position=position)

@@ -1,0 +1,364 @@
+"""What a test can do with whole workflows, in virtual time."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from unittest.mock import call
+
+import pytest
+from django.db import transaction
+
+from durable_celery import (
+    CompleteLater,
+    NonDeterminism,
+    RetryPolicy,
+    Signal,
+    StepFailed,
+    UsageError,
+    Workflow,
+    WorkflowBlocked,
+    WorkflowCancelled,
+    WorkflowFailed,
+    gather,
+    now,
+    set_status,
+    sleep,
+    step,
+    workflow,
+)
+from durable_celery.testing import Harness
+
+approved = Signal("approved", str)
+
+
+class CarrierDown(Exception):
+    pass
+
+
+@step(name="kit.charge")
+def charge(order_id: int, amount: int) -> str:
+    return f"receipt {order_id}/{amount}"
+
+
+@step(name="kit.refund")
+def refund(receipt: str | None) -> None: ...
+
+
+@step(name="kit.ship")
+def ship(order_id: int) -> str:
+    return f"parcel {order_id}"
+
+
+@workflow(name="kit.fulfil", key=lambda order_id, by_hand=False: f"order-{order_id}")
+def fulfil(order_id: int, by_hand: bool = False) -> Workflow[str]:
+    yield from charge(order_id, amount=20).compensate_with(refund)
+    if by_hand:
+        set_status(f"approved by {(yield from approved.wait(timeout=timedelta(days=3)))}")
+    return (yield from ship(order_id))
+
+
+def test_a_workflow_runs_to_its_end(durable: Harness) -> None:
+    run = durable.run(fulfil, 7)
+    assert (run.status, run.result, run.error) == ("COMPLETED", "parcel 7", None)
+    assert run.steps == ["kit.charge", "kit.ship"]
+    assert [(entry.position, entry.name, entry.state) for entry in run.history] == [
+        ("1", "kit.charge", "SUCCEEDED"),
+        ("2", "kit.ship", "SUCCEEDED"),
+    ]
+    assert run.waiting_for == ""
+    assert run.id == run.handle.id
+    assert run.handle.result(timeout=0) == "parcel 7"
+
+
+def test_a_refund_follows_when_shipping_fails(durable: Harness) -> None:
+    shipping = durable.mock(ship, side_effect=CarrierDown("no vans"))
+    began = time.monotonic()
+    run = durable.run(fulfil, 7)
+    assert time.monotonic() - began < 30  # its five attempts are half a minute apart
+    assert run.status == "FAILED"
+    assert run.steps == ["kit.charge", "kit.ship", "kit.refund"]
+    assert shipping.calls == [call(7)] * 5
+    assert isinstance(run.error, WorkflowFailed)
+    assert run.error.matches(StepFailed)
+    assert "CarrierDown: no vans" in str(run.error)
+    assert run.result is None
+
+
+def test_time_passes_where_it_is_asked_to(durable: Harness) -> None:
+    began = durable.now
+    run = durable.start(fulfil, 7, by_hand=True)
+    assert (run.status, durable.now) == ("WAITING", began)
+    assert "signal 'approved'" in run.waiting_for
+    durable.run_until_idle()
+    durable.advance_time(days=2)
+    durable.advance_time(timedelta(hours=23))
+    durable.advance_time(3599)
+    assert (run.status, durable.now) == ("WAITING", began + timedelta(days=3) - timedelta(seconds=1))
+    durable.advance_time(1)
+    assert run.status == "FAILED"
+    assert run.steps[-1] == "kit.refund"
+    assert "no signal 'approved' came within 259200 s" in str(run.error)
+
+
+@pytest.mark.parametrize("signal", [approved, "approved"])
+def test_a_signal_goes_on_at_once(durable: Harness, signal: Signal[str] | str) -> None:
+    run = durable.start(fulfil, 7, by_hand=True)
+    durable.signal(run, signal, "ana")
+    assert run.result == "parcel 7"
+    assert run.history[0].scheduled_at == durable.now
+
+
+def test_a_handle_that_other_code_started_can_be_followed(durable: Harness) -> None:
+    handle = fulfil.start(7, by_hand=True)
+    run = durable.run_of(handle)
+    assert run.status == "PENDING"
+    approved.send(fulfil.get(key="order-7"), "ana", signal_id="once")
+    durable.signal(handle.id, approved, "bob", signal_id="once")
+    durable.finish(handle)
+    assert run.result == "parcel 7"
+    assert run.steps == ["kit.charge", "kit.ship"]
+
+
+def test_options_of_a_start_are_kept(durable: Harness) -> None:
+    run = durable.run(fulfil.using(key="k-1", start_delay=60), 7)
+    assert run.handle.key == "k-1"
+    assert run.history[0].scheduled_at == durable.now
+    assert "<run of kit.fulfil" in repr(run)
+
+
+# -- mocks -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_mock_returns_a_value_that_is_encoded(durable: Harness) -> None:
+    shipping = durable.mock("kit.ship", return_value=("a", 1))
+    assert durable.run(fulfil, 7).result == ("a", 1)
+    assert (shipping.called, shipping.calls) == (True, [call(7)])
+    durable.mock(ship, return_value=object())
+    run = durable.run(fulfil, 8)
+    assert run.status == "FAILED"
+    assert "NotSerializable" in str(run.error)
+
+
+def test_a_mock_gives_one_value_for_each_attempt(durable: Harness) -> None:
+    charging = durable.mock(charge, side_effect=[CarrierDown(), "second"])
+    refunding = durable.mock(refund)
+    durable.mock(ship, side_effect=lambda order_id: f"function {order_id}")
+    run = durable.run(fulfil, 7)
+    assert run.result == "function 7"
+    assert charging.calls == [call(7, amount=20)] * 2
+    assert (run.history[0].attempts, run.history[0].result) == (2, "second")
+    assert not refunding.called
+
+
+def test_a_mock_without_values_left_says_so(durable: Harness) -> None:
+    durable.mock(charge, side_effect=[CarrierDown()])
+    assert "its side_effect has no more values" in str(durable.run(fulfil, 7).error)
+
+
+def test_a_mock_ends_with_the_kit(durable: Harness) -> None:
+    with Harness() as inner:
+        inner.mock(ship, return_value="mocked")
+        assert inner.run(fulfil, 7).result == "mocked"
+    assert durable.run(fulfil, 8).result == "parcel 8"
+
+
+def test_a_mock_checks_arguments_as_the_step_does(durable: Harness) -> None:
+    @workflow(name="kit.wrong_call")
+    def wrong_call() -> Workflow[None]:
+        yield from ship(1, 2)  # type: ignore[call-arg]
+
+    durable.mock(ship)
+    run = durable.run(wrong_call)
+    assert run.status == "BLOCKED"
+    assert isinstance(run.error, WorkflowBlocked)
+    assert "kit.ship" in run.waiting_for
+
+
+@pytest.mark.parametrize("target", ["kit.nothing", 3, print])
+def test_what_cannot_be_mocked_is_refused(durable: Harness, target: object) -> None:
+    with pytest.raises(UsageError, match=r"mock\(\) takes|there is no step"):
+        durable.mock(target)
+
+
+def test_a_step_can_be_left_to_the_outside(durable: Harness) -> None:
+    durable.mock(ship, side_effect=CompleteLater())
+    run = durable.run(fulfil, 7)
+    assert run.status == "WAITING"
+    assert "completed from outside" in run.waiting_for
+    run.handle.complete_step("2", "by carrier")
+    durable.run_until_idle()
+    assert run.result == "by carrier"
+
+
+# -- ends --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_cancelled_run_has_its_error(durable: Harness) -> None:
+    run = durable.start(fulfil, 7, by_hand=True)
+    run.handle.cancel("changed my mind")
+    durable.run_until_idle()
+    assert isinstance(run.error, WorkflowCancelled)
+    assert run.error.reason == "changed my mind"
+    assert run.steps == ["kit.charge", "kit.refund"]
+
+
+def test_a_bug_leaves_the_run_blocked(durable: Harness) -> None:
+    @workflow(name="kit.buggy")
+    def buggy() -> Workflow[None]:
+        yield from sleep(days=1)
+        raise ValueError("a bug")
+
+    run = durable.run(buggy)
+    assert run.status == "BLOCKED"
+    assert "ValueError: a bug" in str(run.error)
+    assert run.result is None
+
+
+def test_an_endless_loop_is_said_to_be_one(durable: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    @workflow(name="kit.endless")
+    def endless() -> Workflow[None]:
+        while True:
+            yield from sleep(60)
+
+    monkeypatch.setattr("durable_celery.testing.harness.HOPS", 50)
+    with pytest.raises(AssertionError, match="sleep in an endless loop"):
+        durable.run(endless)
+
+
+def test_time_does_not_go_back(durable: Harness) -> None:
+    with pytest.raises(UsageError, match="cannot go back"):
+        durable.advance_time(-1)
+
+
+# -- transactions ------------------------------------------------------------------------------------------------------
+
+
+@step(name="kit.after_commit", retry=None)
+def after_commit(note: str) -> int:
+    with transaction.atomic():
+        transaction.on_commit(lambda: told.append(note))
+        seen = len(told)
+    return seen
+
+
+told: list[str] = []
+
+
+@workflow(name="kit.tell")
+def tell(note: str) -> Workflow[int]:
+    yield from after_commit(note)
+    return len(told) if note else 0
+
+
+@pytest.mark.parametrize("database", ["db", "transactional_db"])
+class TestTransactions:
+    @pytest.fixture(autouse=True)
+    def with_database(self, request: pytest.FixtureRequest, database: str) -> None:
+        told.clear()
+        request.getfixturevalue(database)
+
+    def test_what_is_started_in_a_transaction_runs_after_it(self, durable: Harness) -> None:
+        with transaction.atomic():
+            run = durable.start(fulfil, 7)
+            assert run.status == "PENDING"
+            for refused in (durable.run_until_idle, lambda: durable.advance_time(1), lambda: durable.finish(run)):
+                with pytest.raises(UsageError, match=r"inside atomic\(\)"):
+                    refused()
+            with pytest.raises(UsageError, match=r"inside atomic\(\)"):
+                run.handle.result()
+        assert run.status == "PENDING"
+        durable.run_until_idle()
+        assert run.result == "parcel 7"
+
+    def test_what_is_rolled_back_never_runs(self, durable: Harness) -> None:
+        with transaction.atomic():
+            fulfil.start(7)
+            transaction.set_rollback(True)
+        charging = durable.mock(charge)
+        durable.run_until_idle()
+        durable.advance_time(days=1)
+        assert not charging.called
+
+    def test_calls_on_commit_run_when_the_code_under_test_has_committed(self, durable: Harness) -> None:
+        with transaction.atomic():
+            transaction.on_commit(lambda: told.append(fulfil.start(7).id))
+        durable.run_until_idle()
+        assert durable.run_of(told[0]).result == "parcel 7"
+        assert durable.run(tell, "note").status == "COMPLETED"
+        assert told[1:] == ["note"]
+
+
+def test_a_transaction_that_commits_needs_no_other_spelling(durable: Harness, transactional_db: None) -> None:
+    assert durable.run(fulfil, 7).result == "parcel 7"
+
+
+# -- determinism -------------------------------------------------------------------------------------------------------
+
+ORDER = ["a", "b"]
+
+
+@workflow(name="kit.moody")
+def moody() -> Workflow[None]:
+    yield from sleep(60)
+    ORDER.reverse()
+    for number, _ in enumerate(ORDER):
+        yield from charge(number, amount=ord(ORDER[number]))
+
+
+def test_a_body_that_decides_otherwise_is_found_with_position_and_line(durable: Harness) -> None:
+    with pytest.raises(NonDeterminism, match="position 2 ") as raised:
+        durable.run(moody)
+    assert "amount" in str(raised.value)
+    assert "moody" in str(raised.value)
+    assert "test_harness.py" in str(raised.value)
+
+
+@pytest.mark.durable(check=False)
+def test_the_check_can_be_left_out(durable: Harness) -> None:
+    assert durable.run(moody).status == "COMPLETED"
+
+
+def test_names_times_and_results_are_compared(durable: Harness) -> None:
+    @workflow(name="kit.clocked")
+    def clocked() -> Workflow[None]:
+        yield from sleep(time.monotonic())
+
+    @workflow(name="kit.returned")
+    def returned() -> Workflow[float]:
+        yield from sleep(1)
+        return time.monotonic()
+
+    with pytest.raises(NonDeterminism, match="timer with due_at"):
+        durable.run(clocked)
+    with pytest.raises(NonDeterminism, match="COMPLETED with"):
+        durable.run(returned)
+
+
+@workflow(name="kit.plain")
+def plain(numbers: list[int]) -> Workflow[tuple[list[int], tuple[str, ...]]]:
+    numbers.append(len(numbers))
+    parcels = yield from gather(*(ship(number) for number in numbers))
+    began = now()
+    yield from sleep(days=1)
+    assert now() - began >= timedelta(days=1)
+    return numbers, parcels
+
+
+def test_a_body_may_change_what_it_was_given(durable: Harness) -> None:
+    assert durable.run(plain, [5]).result == ([5, 1], ("parcel 5", "parcel 1"))
+
+
+def test_policies_are_the_steps_own(durable: Harness) -> None:
+    @step(name="kit.once", retry=RetryPolicy(maximum_attempts=2, initial_interval=300, jitter=False))
+    def once() -> None:
+        raise CarrierDown
+
+    @workflow(name="kit.twice")
+    def twice() -> Workflow[None]:
+        yield from once()
+
+    began = durable.now
+    run = durable.run(twice)
+    assert (run.status, run.history[0].attempts) == ("FAILED", 2)
+    assert durable.now - began == timedelta(minutes=5)
