@@ -17,7 +17,7 @@ from uuid import UUID
 
 from durable_celery import faults, runtime, steering
 from durable_celery.core import transitions
-from durable_celery.engine import attempts, verdicts
+from durable_celery.engine import attempts, fleet, verdicts
 from durable_celery.ports import AttemptRecord, InstanceRow, Lease, OpenStep, StepChange
 from durable_celery.registry import registry
 from durable_celery.runtime import Runtime
@@ -25,7 +25,6 @@ from durable_celery.runtime import Runtime
 log = logging.getLogger("durable_celery")
 
 BATCH = 200
-UNKNOWN_PATIENCE = timedelta(seconds=30)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -236,7 +235,8 @@ def unknown_step(step_id: int) -> None:
     now = rt.clock.now()
     for dispatch in rt.store.dispatches([step_id]):
         log.error("this worker knows no step %r; its row is left for a worker that does", dispatch.name)
-        rt.store.note_step_unknown(step_id, f"a worker that knows step {dispatch.name!r}", now + UNKNOWN_PATIENCE)
+        look_at = fleet.look_at_unknown_step(rt, dispatch.name, now)
+        rt.store.note_step_unknown(step_id, f"a worker that knows step {dispatch.name!r}", look_at)
 
 
 def _to_bury(leases: Iterable[Lease], now: datetime) -> list[Lease]:

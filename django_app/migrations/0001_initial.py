@@ -96,6 +96,7 @@ class Migration(migrations.Migration):
                 ("expires_at", django_app.models.moments.MomentField()),
                 ("dead_at", django_app.models.moments.MomentField(blank=True, null=True)),
                 ("lag", models.FloatField(default=0.0)),
+                ("code", models.TextField(blank=True, default="")),
             ],
             options={
                 "verbose_name": "worker lease",
@@ -192,6 +193,7 @@ class Migration(migrations.Migration):
                 ("turn_at", django_app.models.moments.MomentField(blank=True, null=True)),
                 ("history_length", models.IntegerField(default=0)),
                 ("waiting_for", models.TextField(blank=True, default="")),
+                ("left_at", django_app.models.moments.MomentField(blank=True, null=True)),
                 ("waiting_since", django_app.models.moments.MomentField(blank=True, null=True)),
                 ("status_text", models.TextField(blank=True, default="")),
                 ("blocked_by", models.TextField(blank=True, default="")),

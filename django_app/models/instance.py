@@ -43,6 +43,7 @@ class WorkflowInstance(models.Model):
     waiting_since = MomentField(null=True, blank=True)
     status_text = models.TextField(default="", blank=True)
     blocked_by = models.TextField(default="", blank=True)  # fingerprints, each with a blank behind it
+    left_at = MomentField(null=True, blank=True)  # since when it is left to workers of other code
 
     args = models.TextField(default="", blank=True)
     result = models.TextField(null=True, blank=True)  # noqa: DJ001 - None is "no result", "null" is None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, Max, Min, OuterRef
 
 from django_app.models import StepResult, WorkerLease
 from django_app.store import rows
@@ -24,7 +24,7 @@ class Processes(Connected):
     @retried
     def open_lease(self, lease: Lease) -> None:
         """Insert a lease."""
-        self.rows(WorkerLease).create(**{name: getattr(lease, name) for name in LEASE_FIELDS})
+        self.rows(WorkerLease).create(**{name: getattr(lease, name) for name in (*LEASE_FIELDS, "code")})
 
     @retried
     def renew_lease(self, lease_id: UUID, expires_at: datetime, *, lag: float = 0.0) -> bool:
@@ -37,6 +37,13 @@ class Processes(Connected):
         """All leases not yet declared dead, the one that expires first at the front."""
         alive = self.rows(WorkerLease).filter(dead_at__isnull=True).order_by("expires_at", "id")
         return [Lease(**values) for values in alive.values(*LEASE_FIELDS)]
+
+    @retried
+    def fleet(self, own: str, now: datetime) -> Sequence[tuple[str, str, float]]:
+        """What live processes announced that run other code than ``own``: a node, the text and the lag of each kind."""
+        alive = self.rows(WorkerLease).filter(dead_at__isnull=True, expires_at__gt=now).exclude(code__in=("", own))
+        kinds = alive.order_by("code").values("code").annotate(node=Min("node"), behind=Max("lag"))
+        return list(kinds.values_list("node", "code", "behind"))
 
     @retried
     def bury_lease(self, lease_id: UUID, now: datetime, *, expired_by: datetime | None = None) -> bool:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import F, Q, Value
+from django.db.models import Case, F, Q, TextField, Value, When
 from django.db.models.functions import Coalesce, Concat
 
 from django_app.models import Marker, Message, StepResult, WorkflowInstance
@@ -22,6 +22,8 @@ from django_app.store.starting import Starting
 from durable_celery import faults
 from durable_celery.core import transitions as t
 from durable_celery.ports import Committed, Dispatch, NewEntry, TurnCommit, Wake
+
+LEFT = tuple(state for state in t.OPEN_STATES if state != t.BLOCKED)
 
 
 class Lost(Exception):  # noqa: N818 - rolls the transaction back
@@ -89,7 +91,8 @@ class Turns(Starting):
     def _block(self, commit: TurnCommit) -> Sequence[Dispatch]:
         values: dict[str, Any] = {
             "state": t.BLOCKED, "failure": commit.failure, "waiting_for": commit.waiting_for, "look_at": commit.look_at,
-            "waiting_since": commit.now, "blocked_by": Concat(F("blocked_by"), Value(f"{commit.fingerprint} ")),
+            "waiting_since": commit.now, "left_at": None,
+            "blocked_by": Concat(F("blocked_by"), Value(f"{commit.fingerprint} ")),
         }  # fmt: skip
         self._swap(commit, values)
         return ()
@@ -178,6 +181,24 @@ class Turns(Starting):
         self.rows(WorkflowInstance).filter(pk=instance_id, state__in=t.OPEN_STATES).update(waiting_for=waiting_for)
 
     @retried
+    def leave(
+        self, instance_id: UUID, revision: int, fingerprint: str, waiting_for: str, now: datetime, look_at: datetime
+    ) -> bool:
+        """Leave the run to workers of other code: say so, note once that this fingerprint has tried, look again then.
+
+        False if the run has moved on. Its state and revision stay.
+        """
+        mine = self.rows(WorkflowInstance).filter(pk=instance_id, revision=revision, state__in=LEFT)
+        tried = Case(
+            When(blocked_by__contains=f"{fingerprint} ", then=F("blocked_by")),
+            default=Concat(F("blocked_by"), Value(f"{fingerprint} ")),
+            output_field=TextField(),
+        )
+        noted: dict[str, Any] = {"blocked_by": tried} if fingerprint else {}
+        left_at = Coalesce(F("left_at"), Value(now, output_field=MomentField()))
+        return bool(mine.update(waiting_for=waiting_for, look_at=look_at, left_at=left_at, **noted))
+
+    @retried
     def postpone_instance(self, instance_id: UUID, look_at: datetime | None) -> None:
         """Set when the sweep looks at this open instance again."""
         self.rows(WorkflowInstance).filter(pk=instance_id, state__in=t.OPEN_STATES).update(look_at=look_at)
@@ -188,7 +209,8 @@ def _values(commit: TurnCommit, *, final: bool) -> dict[str, Any]:
     values: dict[str, Any] = {
         "turn": commit.turn, "turn_at": commit.now, "state": commit.state, "result": commit.result,
         "failure": commit.failure, "closing_as": commit.closing_as, "waiting_for": commit.waiting_for,
-        "waiting_since": commit.now if commit.state == t.WAITING else None, "blocked_by": "",
+        "waiting_since": commit.now if commit.state == t.WAITING else None,
+        "blocked_by": "".join(f"{each} " for each in commit.misfits), "left_at": None,
         "look_at": None if final else commit.look_at,
         "started_at": Coalesce(F("started_at"), Value(commit.now, output_field=MomentField())),
     }  # fmt: skip

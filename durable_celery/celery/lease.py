@@ -17,6 +17,7 @@ from uuid import UUID
 from durable_celery import runtime
 from durable_celery.celery.gate import gate
 from durable_celery.celery.quiet import Sparing
+from durable_celery.engine import fleet
 from durable_celery.ports import Lease
 
 logger = logging.getLogger(__name__)
@@ -103,6 +104,7 @@ class HeldLease:
                 pid=os.getpid(),
                 start_ticks=start_ticks(os.getpid()) or 0,
                 expires_at=expires_at,
+                code=fleet.announcement(),
             )
         )
         self.id = lease_id

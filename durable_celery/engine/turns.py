@@ -23,7 +23,7 @@ from durable_celery.core import compensation, journal, transitions
 from durable_celery.core.decision import Closing, Decision, Opening
 from durable_celery.core.failure import failure_of, printable
 from durable_celery.core.replay import replay
-from durable_celery.engine import children, endings, execution, history, verdicts
+from durable_celery.engine import children, endings, execution, fleet, history, verdicts
 from durable_celery.errors import PayloadError, WorkflowNotFound
 from durable_celery.ports import Committed, InstanceRow, Loaded, NewEntry, Settled, TurnCommit
 from durable_celery.registry import registry
@@ -34,7 +34,6 @@ from durable_celery.workflows import WorkflowDefinition
 log = logging.getLogger("durable_celery")
 
 ROUNDS = 50  # turns taken in one go before the rest is left to a new message
-UNKNOWN_PATIENCE = timedelta(seconds=30)
 COMPENSATION_POLL = timedelta(seconds=2)
 
 
@@ -68,14 +67,18 @@ def _turn(rt: Runtime, instance_id: UUID) -> str:
     try:
         definition = registry.workflow(instance.name, instance.version)
     except WorkflowNotFound as error:
-        _leave_to_others(rt, instance, error, now)
+        fleet.leave_unknown(rt, instance, error, now)
         return "parked"
     if instance.state == transitions.BLOCKED:
         if definition.fingerprint in instance.blocked_by:
             return "parked"
     elif instance.turn and not _has_new(loaded, now):
         return "parked"
+    if fleet.passes_on(rt, instance, definition.fingerprint, now):
+        return "parked"
     decision = _decide(rt, loaded, definition, now)
+    if fleet.leaves(rt, instance, definition.fingerprint, decision, now):
+        return "parked"
     decision = history.limited(decision, loaded.journal, instance.name, rt.settings)
     return _commit(rt, _commit_of(rt, loaded, decision, definition.fingerprint, now), loaded)
 
@@ -101,7 +104,10 @@ def _decide(rt: Runtime, loaded: Loaded, definition: WorkflowDefinition[Any, Any
     except Exception as error:  # noqa: BLE001 - a row that cannot be read blocks this instance, never its neighbours
         failure = failure_of(error)
         return Decision(
-            state=transitions.BLOCKED, failure=failure, waiting=f"the arguments cannot be read: {failure.brief}"
+            state=transitions.BLOCKED,
+            failure=failure,
+            waiting=f"the arguments cannot be read: {failure.brief}",
+            misfit=True,
         )
 
     def take(stored: journal.Journal, wrap: Callable[..., Any] = lambda body: body) -> Decision:
@@ -211,6 +217,7 @@ def _commit_of(rt: Runtime, loaded: Loaded, decision: Decision, fingerprint: str
         waiting_for=_sentence(waiting, now) if state not in transitions.FINAL_STATES else "",
         status_text=decision.status_text,
         attributes={**instance.attributes, **decision.attributes} if decision.attributes else None,
+        misfits=fleet.kept(instance, fingerprint),
         history_length=history.length_after(loaded.journal, decision),
         entries=entries,
         taken_entries=decision.taken_entries,
@@ -304,14 +311,6 @@ def _compensating(loaded: Loaded, now: datetime) -> TurnCommit | None:
 
 
 # -- what people see ---------------------------------------------------------------------------------------------------
-
-
-def _leave_to_others(rt: Runtime, instance: InstanceRow, error: WorkflowNotFound, now: datetime) -> None:
-    text = _sentence(f"a worker that knows workflow {instance.name!r} version {instance.version}: {error}", now)
-    if not instance.waiting_for.startswith(f"a worker that knows workflow {instance.name!r}"):
-        log.error("instance %s: %s", instance.id, error)
-        rt.store.note_waiting(instance.id, text)
-    rt.store.postpone_instance(instance.id, now + UNKNOWN_PATIENCE)
 
 
 def _report(rt: Runtime, commit: TurnCommit, loaded: Loaded) -> None:

@@ -64,7 +64,8 @@ class Created:
 class InstanceRow:
     """An instance as a turn, a handle or a page needs it. ``turn`` is the number of the last committed turn (0: none).
 
-    ``turn_at`` is now() of that turn. ``blocked_by`` are the fingerprints that have tried this block.
+    ``turn_at`` is now() of that turn. ``blocked_by`` are the fingerprints that have tried this block, or that do not
+    fit this journal. ``left_at``: since when it is left to workers of other code.
     ``closing_as`` is the final state a COMPENSATING instance goes to.
     """
 
@@ -84,6 +85,7 @@ class InstanceRow:
     waiting_for: str
     status_text: str
     blocked_by: tuple[str, ...]
+    left_at: datetime | None
     closing_as: str
     paused_at: datetime | None
     created_at: datetime

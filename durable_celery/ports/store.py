@@ -82,6 +82,11 @@ class Store(Protocol):
     def postpone_instance(self, instance_id: UUID, look_at: datetime | None) -> None:
         """Set when the sweep looks at this instance again."""
 
+    def leave(
+        self, instance_id: UUID, revision: int, fingerprint: str, waiting_for: str, now: datetime, look_at: datetime
+    ) -> bool:
+        """Leave a run to workers of other code, noting that ``fingerprint`` has tried; False if it has moved on."""
+
     def close_connections(self) -> None:
         """Close this thread's connection to the engine's database; the next use opens another."""
 
@@ -196,6 +201,9 @@ class Store(Protocol):
 
     def leases(self) -> Sequence[Lease]:
         """All leases not yet declared dead."""
+
+    def fleet(self, own: str, now: datetime) -> Sequence[tuple[str, str, float]]:
+        """(node, code, lag) of live processes that announced other code than ``own``, one for each different text."""
 
     def bury_lease(self, lease_id: UUID, now: datetime, *, expired_by: datetime | None = None) -> bool:
         """Declare a lease dead; with ``expired_by`` only if it has expired before that. True for the one who did it."""

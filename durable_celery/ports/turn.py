@@ -65,7 +65,8 @@ class TurnCommit:
     re-reads messages under the mailbox lock. ``last_message`` is the highest message id this turn saw.
     ``left_messages`` are ids it saw and did not take in: with them the re-read is exact (ids become visible out of
     order); None judges by ``last_message`` alone. ``attributes`` replaces all of them (None and empty: unchanged).
-    ``history_length`` is the number of rows after it (None: unchanged).
+    ``history_length`` is the number of rows after it (None: unchanged). ``misfits`` are the fingerprints that do not
+    fit the journal.
     ``delivered_messages`` were given to a wait or a handler by this turn, ``returned_messages`` by an earlier one that
     turned out not to need them. ``chain_id`` is that of the run (None: it is the first of its chain).
     ``children`` are inserted with their rows in ``entries``, ``told`` are positions of earlier ones to be asked to end,
@@ -87,6 +88,7 @@ class TurnCommit:
     status_text: str | None = None
     attributes: Mapping[str, Any] | None = None
     history_length: int | None = None
+    misfits: Sequence[str] = ()
     entries: Sequence[NewEntry] = ()
     taken_entries: Mapping[int, int] = field(default_factory=dict)
     taken_messages: Mapping[int, int] = field(default_factory=dict)

@@ -33,9 +33,9 @@ def counts(steps: int) -> Workflow[int]:
 @workflow(name="history.describes")
 def describes(run: str) -> Workflow[None]:
     set_attributes(run=run, stage="new", tags=["a"])
-    yield from more.wait()
+    yield from more.wait()  # durable: ok
     set_attributes(stage="asked", tags=["b", {"deep": None}])
-    yield from more.wait()
+    yield from more.wait()  # durable: ok
 
 
 def test_attributes_are_merged_with_those_of_the_start_and_found(pump: Pump) -> None:
@@ -81,7 +81,7 @@ def test_an_attribute_that_is_no_plain_json_blocks_with_its_path(pump: Pump, val
     @workflow(name="history.sets")
     def sets() -> Workflow[None]:
         set_attributes(x=value)
-        yield from more.wait()
+        yield from more.wait()  # durable: ok
 
     handle = sets.start()
     pump.drain()
