@@ -5,9 +5,10 @@ from __future__ import annotations
 from durable_celery.canvases import canvas, run
 from durable_celery.client import WorkflowHandle, get_handle
 from durable_celery.codec import register_type
-from durable_celery.combinators import gather, race, shield, sleep, sleep_until
+from durable_celery.combinators import gather, race, shield, sleep, sleep_until, spawn
 from durable_celery.context import current_step
 from durable_celery.core.commands import Command
+from durable_celery.core.handles import Handle
 from durable_celery.core.racing import Winner
 from durable_celery.core.retry import RetryPolicy
 from durable_celery.errors import (
@@ -76,6 +77,7 @@ __all__ = [
     "Command",
     "CompleteLater",
     "DurableError",
+    "Handle",
     "InstanceClosed",
     "InstanceNotFound",
     "KeyConflict",
@@ -137,6 +139,7 @@ __all__ = [
     "side_effect",
     "sleep",
     "sleep_until",
+    "spawn",
     "step",
     "uuid4",
     "workflow",

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, overload
 
 from durable_celery.core import scope
 from durable_celery.core.commands import Command, GatherCommand, GatherRules, ShieldCommand, TimerCommand
+from durable_celery.core.handles import Handle, SpawnCommand, joined
 from durable_celery.core.racing import RaceCommand, Winner
 from durable_celery.core.retry import Duration
 from durable_celery.errors import BadValue, UsageError
@@ -18,29 +19,30 @@ C = TypeVar("C")
 E = TypeVar("E")
 F = TypeVar("F")
 T = TypeVar("T")
+Member = Command[T] | Handle[T]  # what may stand beside others
 
 
 @overload
-def gather(*, limit: int | None = None, **named: Command[T]) -> Command[dict[str, T]]: ...
+def gather(*, limit: int | None = None, **named: Member[T]) -> Command[dict[str, T]]: ...
 @overload
-def gather(a: Command[A], /, *, limit: int | None = None) -> Command[tuple[A]]: ...
+def gather(a: Member[A], /, *, limit: int | None = None) -> Command[tuple[A]]: ...
 @overload
-def gather(a: Command[A], b: Command[B], /, *, limit: int | None = None) -> Command[tuple[A, B]]: ...
+def gather(a: Member[A], b: Member[B], /, *, limit: int | None = None) -> Command[tuple[A, B]]: ...
 @overload
-def gather(a: Command[A], b: Command[B], c: Command[C], /, *, limit: int | None = None) -> Command[tuple[A, B, C]]: ...
+def gather(a: Member[A], b: Member[B], c: Member[C], /, *, limit: int | None = None) -> Command[tuple[A, B, C]]: ...
 @overload
 def gather(
-    a: Command[A], b: Command[B], c: Command[C], d: Command[E], /, *, limit: int | None = None
+    a: Member[A], b: Member[B], c: Member[C], d: Member[E], /, *, limit: int | None = None
 ) -> Command[tuple[A, B, C, E]]: ...
 @overload
 def gather(
-    a: Command[A], b: Command[B], c: Command[C], d: Command[E], e: Command[F], /, *, limit: int | None = None
+    a: Member[A], b: Member[B], c: Member[C], d: Member[E], e: Member[F], /, *, limit: int | None = None
 ) -> Command[tuple[A, B, C, E, F]]: ...
 @overload
-def gather(*members: Command[T], limit: int | None = None) -> Command[tuple[T, ...]]: ...
+def gather(*members: Member[T], limit: int | None = None) -> Command[tuple[T, ...]]: ...
 @overload
 def gather(
-    *members: Command[T],
+    *members: Member[T],
     return_exceptions: bool = False,
     limit: int | None = None,
     needed: int | None = None,
@@ -53,7 +55,7 @@ def gather(
     limit: int | None = None,
     needed: int | None = None,
     tolerate: int = 0,
-    **named: Command[Any],
+    **named: Member[Any],
 ) -> Command[dict[str, Any]]: ...
 def gather(  # type: ignore[misc]  # options are no members, whatever the first overload may take
     *members: Any,
@@ -82,17 +84,17 @@ def gather(  # type: ignore[misc]  # options are no members, whatever the first 
 
 
 @overload
-def race(a: Command[A], /) -> Command[Winner[int, A]]: ...
+def race(a: Member[A], /) -> Command[Winner[int, A]]: ...
 @overload
-def race(a: Command[A], b: Command[B], /) -> Command[Winner[int, A | B]]: ...
+def race(a: Member[A], b: Member[B], /) -> Command[Winner[int, A | B]]: ...
 @overload
-def race(a: Command[A], b: Command[B], c: Command[C], /) -> Command[Winner[int, A | B | C]]: ...
+def race(a: Member[A], b: Member[B], c: Member[C], /) -> Command[Winner[int, A | B | C]]: ...
 @overload
-def race(a: Command[A], b: Command[B], c: Command[C], d: Command[E], /) -> Command[Winner[int, A | B | C | E]]: ...
+def race(a: Member[A], b: Member[B], c: Member[C], d: Member[E], /) -> Command[Winner[int, A | B | C | E]]: ...
 @overload
-def race(*members: Command[T]) -> Command[Winner[int, T]]: ...
+def race(*members: Member[T]) -> Command[Winner[int, T]]: ...
 @overload
-def race(**named: Command[Any]) -> Command[Winner[str, Any]]: ...
+def race(**named: Member[Any]) -> Command[Winner[str, Any]]: ...
 def race(*members: Any, **named: Any) -> Command[Any]:
     """Run commands against each other; a ``Winner(name, value)`` of the one that settles first. Nest at will.
 
@@ -105,6 +107,17 @@ def race(*members: Any, **named: Any) -> Command[Any]:
     if not commands:
         raise UsageError("race takes at least one command: with none it would never end")
     return RaceCommand(commands, tuple(named) if named else None)
+
+
+def spawn(command: Command[T]) -> Command[Handle[T]]:
+    """Start a command beside the body: ``handle = yield from spawn(charge(...))`` goes on at once.
+
+    ``yield from handle`` joins, any number of times: the value, or the error. ``yield from handle.cancel()`` gives the
+    work up, ``handle.done`` tells whether it has ended. An error nobody joins is kept in the history and changes
+    nothing. A cancel of the body leaves spawned work running while the body cleans up; the body's end gives up what is
+    still open then.
+    """
+    return SpawnCommand(_command("spawn", 0, command))
 
 
 def sleep(seconds: Duration | None = None, **units: float) -> Command[None]:
@@ -122,9 +135,9 @@ def sleep_until(when: Any) -> Command[None]:
     return TimerCommand(until=until)
 
 
-def shield(command: Command[T]) -> Command[T]:
+def shield(command: Member[T]) -> Command[T]:
     """Run a command to its end, with all its attempts, whatever cancels the body; the cancel comes after it."""
-    return ShieldCommand(command)
+    return ShieldCommand(_command("shield", 0, command))
 
 
 def _members(what: str, members: tuple[Any, ...], named: dict[str, Any]) -> list[Command[Any]]:
@@ -139,7 +152,7 @@ def _members(what: str, members: tuple[Any, ...], named: dict[str, Any]) -> list
 def _command(what: str, place: int | str, member: Any) -> Command[Any]:
     if isinstance(member, Command):
         return member
-    adapted = scope.required(what, "yield it from a workflow").adapt(member)
+    adapted = joined(member) or scope.required(what, "yield it from a workflow").adapt(member)
     if adapted is not None:
         return adapted
     kind = type(member).__name__

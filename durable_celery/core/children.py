@@ -20,10 +20,9 @@ from durable_celery.core.decision import Opening
 from durable_celery.core.failure import Failure
 from durable_celery.core.journal import Entry, Event
 from durable_celery.core.nodes import Node
-from durable_celery.errors import ChildFailed
+from durable_celery.errors import ChildFailed, WorkflowError
 
 if TYPE_CHECKING:
-    from durable_celery.core.gathering import GatherNode
     from durable_celery.core.run import Run
 
 T_co = TypeVar("T_co", covariant=True)
@@ -92,7 +91,7 @@ class ChildNode(Node):
 
     __slots__ = ("command", "terms")
 
-    def __init__(self, run: Run, command: ChildCommand[Any], position: str, parent: GatherNode | None, **place: Any):
+    def __init__(self, run: Run, command: ChildCommand[Any], position: str, parent: Node | None, **place: Any):
         super().__init__(run, position, parent, **place)
         self.command = command
         self.terms = command.terms
@@ -131,6 +130,22 @@ class ChildNode(Node):
             super().abandon()
         else:
             self.abandon()
+
+    def given_up(self) -> WorkflowError:
+        text = f"{self.waiting()} was given up by handle.cancel()"
+        return ChildFailed(
+            text,
+            instance_id=self.run.instance_id,
+            workflow=self.command.name,
+            step=self.command.name,
+            position=self.position,
+            child_id=str(identity.child_id(self.run.instance_id, self.position)),
+            child_status=transitions.CANCELLED,
+            error_type="Cancelled",
+            error_types=("Cancelled",),
+            message="given up by handle.cancel()",
+            cancelled=True,
+        )
 
     def take(self, event: Event) -> None:
         """Settle by the child's end."""

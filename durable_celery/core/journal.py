@@ -22,9 +22,10 @@ DEADLINE: Final = "deadline"
 CHAIN: Final = "chain"
 RACE: Final = "race"
 CHILD: Final = "child"
+SPAWN: Final = "spawn"
 COMPENSATION: Final = "compensation"
 
-COMPOSITES: Final = (GATHER, CHAIN, RACE)  # kinds made of the rows below them
+COMPOSITES: Final = (GATHER, CHAIN, RACE, SPAWN)  # kinds made of the rows below them
 NO_EVENTS: Final = (*COMPOSITES, COMPENSATION)  # kinds the body never sees the end of
 
 SEED: Final = "seed"  # marker of a fork: whose dice it goes on with

@@ -15,7 +15,7 @@ from durable_celery.core.commands import SignalCommand, StepCommand, TimerComman
 from durable_celery.core.decision import Closing, Opening
 from durable_celery.core.failure import Failure, timed_out
 from durable_celery.core.journal import Entry, Event, Message
-from durable_celery.errors import SignalTimeout, StepFailed
+from durable_celery.errors import SignalTimeout, StepFailed, WorkflowCancelled, WorkflowError
 
 if TYPE_CHECKING:
     from durable_celery.core.run import Run
@@ -95,6 +95,11 @@ class Node:
     def member_settled(self) -> None:
         """One more member has ended: maybe that ends this node."""
 
+    def given_up(self) -> WorkflowError:
+        """What whoever joins it gets once it was given up by its handle."""
+        text = f"{self.waiting()} was given up by handle.cancel()"
+        return WorkflowCancelled(text, instance_id=self.run.instance_id, reason=text)
+
     def reclaim(self) -> list[Message]:
         """The messages taken at and below it; nobody will get them from it any more."""
         return [message for node in self.children() or () for message in node.reclaim()]
@@ -166,6 +171,19 @@ class StepNode(Node):
             self.settle(self.run.decode(entry.result))
         else:
             self.settle(error=step_failed(entry, self.run.instance_id))
+
+    def given_up(self) -> WorkflowError:
+        # Nothing of its row: how many attempts there were is not the same on replay.
+        return StepFailed(
+            f"step {self.command.name} at {self.position} was given up by handle.cancel()",
+            instance_id=self.run.instance_id,
+            step=self.command.name,
+            position=self.position,
+            error_type="Cancelled",
+            error_types=("Cancelled",),
+            message="given up by handle.cancel()",
+            cancelled=True,
+        )
 
     def waiting(self) -> str:
         return f"step {self.command.name} at {self.position}"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
 from typing import Any
 
-from durable_celery.core import complaints, mismatches, nodes, unread
+from durable_celery.core import complaints, handles, mismatches, nodes, unread
 from durable_celery.core import generator as generators
 from durable_celery.core.cancelling import THROWS, Cancelling
 from durable_celery.core.commands import Command
@@ -65,10 +65,9 @@ class Run:
         self.waits: dict[str, list[nodes.SignalNode]] = {}
         self.unread: dict[str, deque[Message]] = {}
         self.arrivals: dict[int, int] = {}  # the messages seen so far, by id: which number each was
+        self.spawned: list[nodes.Node] = []  # work beside the body that has not ended
         self.risen: deque[nodes.Node] = deque()  # have ended beside what the current event is about
-        self.delivered: dict[
-            int, bool
-        ] = {}  # what this turn gave to somebody; False: got back what an earlier one gave
+        self.delivered: dict[int, bool] = {}  # given to somebody in this turn; False: got back from an earlier one's
         self.status_text: str | None = None
         self.attributes: dict[str, Any] = {}
         self.replaying = False
@@ -349,7 +348,7 @@ class Run:
         over = generators.delegates_to_plain_iterable(self._generator)
         if over is not None:
             raise complaints.plain_iterable(over, self.where())
-        command = yielded if isinstance(yielded, Command) else self.adapt(yielded)
+        command = yielded if isinstance(yielded, Command) else handles.joined(yielded) or self.adapt(yielded)
         if command is None:
             raise complaints.no_command(yielded, self.where())
         command.use()

@@ -15,6 +15,7 @@ from durable_celery.core.commands import (
     TimerCommand,
 )
 from durable_celery.core.gathering import GatherNode
+from durable_celery.core.handles import JoinCommand, SpawnCommand, SpawnNode, StopCommand, StopNode, WatchNode
 from durable_celery.core.nodes import Node, SignalNode, StepNode, TimerNode
 from durable_celery.core.racing import RaceCommand, RaceNode
 from durable_celery.errors import UsageError
@@ -43,4 +44,10 @@ def node_of(run: Run, command: Command[Any], position: str, parent: Node | None,
         return GatherNode(run, command, position, parent, **place)
     if isinstance(command, RaceCommand):
         return RaceNode(run, command, position, parent, **place)
+    if isinstance(command, SpawnCommand):
+        return SpawnNode(run, command, position, parent, **place)
+    if isinstance(command, JoinCommand):
+        return WatchNode(run, command, position, parent, **place)
+    if isinstance(command, StopCommand):
+        return StopNode(run, command, position, parent, **place)
     raise UsageError(f"{command.describe()} cannot be yielded")

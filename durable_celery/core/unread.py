@@ -24,5 +24,6 @@ def put_back(run: Run, messages: Iterable[Message]) -> None:
             node.deliver(message)
             run.risen.append(node)
             continue
+        run.returned(message)
         kept = [*run.unread.get(message.name, ()), message]
         run.unread[message.name] = deque(sorted(kept, key=lambda each: run.arrivals[each.id]))

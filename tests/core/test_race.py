@@ -301,14 +301,14 @@ def test_a_race_of_nothing_is_refused() -> None:
 
 
 def test_by_position_and_by_name_at_once_is_refused() -> None:
-    assert "either by position or by name" in wrongly(lambda: race(a(), x=b()))
+    assert "either by position or by name" in wrongly(lambda: race(a(), x=b()))  # type: ignore[call-overload]
 
 
 def test_a_list_or_a_helper_generator_is_no_member() -> None:
     def helper() -> Any:
         yield from a()
 
-    assert "unpack it: race(*commands)" in wrongly(lambda: race([a()]))
+    assert "unpack it: race(*commands)" in wrongly(lambda: race([a()]))  # type: ignore[call-overload]
     assert "race member 1 is a generator" in wrongly(lambda: race(a(), helper()))
 
 
