@@ -43,7 +43,7 @@ from durable_celery.errors import (
     WorkflowTerminated,
     WorkflowTimedOut,
 )
-from durable_celery.messages import Signal
+from durable_celery.messages import Signal, query, update
 from durable_celery.replayed import (
     current_workflow,
     get_logger,
@@ -128,6 +128,7 @@ __all__ = [
     "heartbeat_step",
     "now",
     "patched",
+    "query",
     "race",
     "random",
     "register_context",
@@ -141,6 +142,7 @@ __all__ = [
     "sleep_until",
     "spawn",
     "step",
+    "update",
     "uuid4",
     "workflow",
 ]

@@ -13,6 +13,7 @@ from durable_celery.core import identity, labels
 from durable_celery.engine import verdicts
 from durable_celery.errors import BadValue, InstanceNotFound, KeyConflict
 from durable_celery.handle import WorkflowHandle as WorkflowHandle
+from durable_celery.messages import checked_name
 from durable_celery.ports import Created, NewInstance, NewMessage
 from durable_celery.registry import registry
 from durable_celery.twins import in_thread
@@ -56,13 +57,11 @@ class Client:
 
     def signal(self, target: Any, name: str, payload: Any, signal_id: str | None) -> None:
         """Store a message in the current transaction and hint at it after the commit."""
-        if not isinstance(name, str) or not name.strip() or len(name) > 191:
-            raise BadValue(f"a signal needs a name of 1 to 191 characters, got {name!r}", path="name")
+        checked_name("a signal", name)
         if signal_id is not None and (not isinstance(signal_id, str) or not signal_id.strip()):
             raise BadValue(
                 f"signal_id={signal_id!r} is not allowed, expected a non-empty str or None", path="signal_id"
             )
-        labels.check_text(name, "name")
         labels.check_text(signal_id or "", "signal_id")
         rt = runtime.current()
         limit = rt.settings.payload_limit

@@ -112,9 +112,23 @@ class PollTimeout(WorkflowError):
 
 
 class UpdateRejected(WorkflowError):
-    """The validator of an update said no; nothing was stored."""
+    """An update was refused, and nothing of it is kept; or, ``accepted``, its function raised this.
+
+    ``error_type`` is the dotted name of the error its validator (or function) raised, ``message`` that error's text.
+    """
 
     update: str = ""
+    update_id: str = ""
+    accepted: bool = False
+    error_type: str = ""
+    error_types: tuple[str, ...] = ()
+    message: str = ""
+    traceback: str = ""
+    attributes: dict[str, Any] = {}
+
+    def matches(self, *kinds: type[BaseException] | str) -> bool:
+        """Whether the error behind it was of one of these classes; dotted names work too."""
+        return any(_type_name(kind) in (self.error_type, *self.error_types) for kind in kinds)
 
 
 class WorkflowFailed(WorkflowError):

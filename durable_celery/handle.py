@@ -10,10 +10,11 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
-from durable_celery import calls, codec, runtime, steering
+from durable_celery import calls, codec, runtime, steering, updates
 from durable_celery.core import transitions
 from durable_celery.core.failure import Failure
-from durable_celery.engine import outlook
+from durable_celery.core.handlers import Answer
+from durable_celery.engine import asking, outlook
 from durable_celery.errors import (
     InstanceNotFound,
     UsageError,
@@ -23,6 +24,7 @@ from durable_celery.errors import (
     WorkflowTerminated,
 )
 from durable_celery.handle_async import HandleTwins, with_twins
+from durable_celery.messages import checked_name
 from durable_celery.ports import InstanceRow
 from durable_celery.twins import in_thread
 
@@ -63,6 +65,11 @@ class Wait:
             return cls()
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
         return cls(seconds=seconds, deadline=time.monotonic() + seconds)
+
+    @property
+    def limit(self) -> float | None:
+        """The seconds it lasts; None for ever."""
+        return None if self.deadline is None else self.seconds
 
     def is_over(self) -> bool:
         return self.deadline is not None and time.monotonic() >= self.deadline
@@ -164,6 +171,59 @@ class WorkflowHandle(HandleTwins[R]):
         """
         runtime.client().signal(self, name, payload, signal_id)
 
+    def query(self, name: str, *args: Any) -> Any:
+        """Ask the body what its ``query(name, ...)`` answers after the last committed turn, also when it has ended.
+
+        The body is replayed here, so this process needs the workflow's code; nothing is changed. Before its first turn
+        it answers as it stands at its first yield. ``UsageError`` naming the queries there are for an unknown one,
+        ``WorkflowBlocked`` if it is BLOCKED, ``NonDeterminism`` if the code here does not fit its journal; what the
+        query itself raises comes as it is.
+        """
+        return asking.answer(self._id(), checked_name("a query", name), args)
+
+    def update(
+        self,
+        name: str,
+        *args: Any,
+        timeout: float | timedelta | None = None,
+        update_id: str | None = None,
+        wait: bool = True,
+    ) -> Any:
+        """Have the body run its ``update(name, ...)`` and wait for the answer.
+
+        ``UpdateRejected`` if the validator refuses it (nothing is kept then), if the body takes no such update, or if
+        its function raises. A second call with the same ``update_id`` runs nothing and gives the same answer, also
+        after the end. ``timeout`` (timedelta or seconds): ``TimeoutError``, and the update is taken in later all the
+        same. ``InstanceClosed`` if the instance has ended, or ends before it takes the update in. ``WorkflowBlocked``
+        if it is BLOCKED and there is no timeout. ``wait=False`` returns the update's id at once, and joins the current
+        transaction; with ``wait`` that is refused (``UsageError``).
+        """
+        sent = updates.send(self._id(), name, args, update_id, wait=wait)
+        if not wait:
+            return sent.update_id
+        waited = Wait.until(timeout)
+        while (answer := updates.look(sent, seconds=waited.limit, is_over=waited.is_over())) is None:
+            time.sleep(waited.pause())
+        return _value(answer)
+
+    async def aupdate(
+        self,
+        name: str,
+        *args: Any,
+        timeout: float | timedelta | None = None,
+        update_id: str | None = None,
+        wait: bool = True,
+    ) -> Any:
+        """``update`` for async code: looks from time to time, and holds no thread in between."""
+        sent = await in_thread(updates.send)(self._id(), name, args, update_id, wait=wait)
+        if not wait:
+            return sent.update_id
+        waited = Wait.until(timeout)
+        look = in_thread(updates.look)
+        while (answer := await look(sent, seconds=waited.limit, is_over=waited.is_over())) is None:
+            await asyncio.sleep(waited.pause())
+        return _value(answer)
+
     def cancel(self, reason: str = "") -> str:
         """Ask it to end: ``CancelRequested`` is thrown at its current yield, its cleanup and compensations run.
 
@@ -218,6 +278,10 @@ class WorkflowHandle(HandleTwins[R]):
         if row is None:
             raise InstanceNotFound(f"there is no workflow instance {self.id}", instance_id=self.id)
         return row
+
+
+def _value(answer: Answer) -> Any:
+    return None if answer.value is None else codec.decode(answer.value)
 
 
 def outcome_of(row: InstanceRow) -> Any:

@@ -1,18 +1,20 @@
-"""Signals: messages to a running workflow, by name, in order, each delivered once."""
+"""What goes to and fro between a running workflow and the outside: signals, updates, queries, each by its name."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 from weakref import WeakValueDictionary
 
 from durable_celery import codec, runtime
-from durable_celery.core import labels
+from durable_celery.core import handlers, labels, scope
 from durable_celery.core.commands import Command, SignalCommand
 from durable_celery.core.retry import Duration, seconds_of
 from durable_celery.errors import BadValue, UsageError
 from durable_celery.twins import in_thread
 
+P = ParamSpec("P")
 T = TypeVar("T")
 D = TypeVar("D")
 
@@ -33,10 +35,7 @@ class Signal(Generic[T]):
     @overload
     def __init__(self, name: str, type: type[T]) -> None: ...
     def __init__(self, name: str, type: Any = None) -> None:
-        if not isinstance(name, str) or not name.strip() or len(name) > 191:
-            raise BadValue(f"a signal needs a name of 1 to 191 characters, got {name!r}", path="name")
-        labels.check_text(name, "name")
-        self.name = name
+        self.name = checked_name("a signal", name)
         self.type = type
         known = signals.get(name)
         if known is None or known.type is None or type is not None:
@@ -68,6 +67,19 @@ class Signal(Generic[T]):
             warn_seconds=None if warn_after is None else seconds_of(warn_after, "warn_after", minimum=0),
         )
 
+    def on(self, handler: Callable[[T], Any]) -> Callable[[T], Any]:
+        """Give each message of this name to ``handler(payload)`` from now on, those that came before first; in a body.
+
+        It is a plain function that runs in the order of events, before the body resumes, live and on replay alike; what
+        it returns means nothing, and ``wait_until(lambda: ...)`` wakes the body by what it noted. An exception of it
+        counts as one that leaves the body. A second call puts another handler in place. ``UsageError`` for a generator
+        or async function, and where the body also waits for this name. Returns ``handler``, so that it decorates too.
+        """
+        run = scope.required(f"{self!r}.on()", "outside, use signal.send(handle, payload)")
+        handlers.check_function(handler, f"the handler of signal {self.name!r}", 1)
+        run.handlers.on(self.name, handler)
+        return handler
+
     def send(self, target: Any, payload: T | None = None, *, signal_id: str | None = None) -> None:
         """Send to a handle, an instance or an id, in the current transaction. See ``WorkflowHandle.signal``."""
         self.check(payload)
@@ -85,6 +97,42 @@ class Signal(Generic[T]):
                 f"{codec.preview(payload)}",
                 path="payload",
             )
+
+
+def query(name: str, function: Callable[..., Any]) -> None:
+    """Answer ``handle.query(name, *args)`` with what ``function(*args)`` returns from now on; in a body.
+
+    It looks at the body's own variables, at any time, after the end as well, and changes nothing: it may build no
+    command, record nothing and ask no database. What it raises is raised at who asks. Arguments and answer are copies,
+    as the codec makes them. A second call with the name puts another function in place. ``UsageError`` for a generator
+    or async function.
+    """
+    run = scope.required(f"query({name!r}, ...)", "outside, ask by handle.query(name)")
+    handlers.check_function(function, f"the function of query {name!r}")
+    run.handlers.query(checked_name("a query", name), function)
+
+
+def update(name: str, function: Callable[P, Any], validate: Callable[P, Any] | None = None) -> None:
+    """Take ``handle.update(name, *args)`` from now on: ``function(*args)`` changes the body's variables; in a body.
+
+    What it returns is the sender's answer, kept with the message. It runs once, in the order of events, before the body
+    resumes, and again at the same place on replay; what it raises becomes the sender's ``UpdateRejected`` and the
+    instance goes on. ``validate(*args)`` runs before it and only looks: if it raises, or returns ``False``, the sender
+    gets ``UpdateRejected`` and nothing of the update is kept. A second call with the name puts others in place.
+    ``UsageError`` for generator or async functions.
+    """
+    run = scope.required(f"update({name!r}, ...)", "outside, send one by handle.update(name, *args)")
+    handlers.check_function(function, f"the function of update {name!r}")
+    if validate is not None:
+        handlers.check_function(validate, f"the validator of update {name!r}")
+    run.handlers.update(checked_name("an update", name), function, validate)
+
+
+def checked_name(what: str, name: Any) -> str:
+    """A name of 1 to 191 characters that every database keeps; ``BadValue`` otherwise."""
+    if not isinstance(name, str) or not name.strip() or len(name) > 191:
+        raise BadValue(f"{what} needs a name of 1 to 191 characters, got {name!r}", path="name")
+    return labels.check_text(name, "name")
 
 
 def payload_of(name: str, data: Any) -> Any:

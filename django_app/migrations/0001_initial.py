@@ -140,6 +140,7 @@ class Migration(migrations.Migration):
                 ("taken_order", models.IntegerField(default=0)),
                 ("taken_at", django_app.models.moments.MomentField(blank=True, null=True)),
                 ("delivered_turn", models.IntegerField(blank=True, null=True)),
+                ("answer", models.TextField(blank=True, null=True)),
             ],
             options={
                 "constraints": [
@@ -218,6 +219,7 @@ class Migration(migrations.Migration):
                 ("finished_at", django_app.models.moments.MomentField(blank=True, null=True)),
                 ("deadline_at", django_app.models.moments.MomentField(blank=True, null=True)),
                 ("expected_at", django_app.models.moments.MomentField(blank=True, null=True)),
+                ("warn_at", django_app.models.moments.MomentField(blank=True, null=True)),
                 ("look_at", django_app.models.moments.MomentField(blank=True, null=True)),
             ],
             options={

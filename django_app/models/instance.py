@@ -17,7 +17,8 @@ class WorkflowInstance(models.Model):
     numbered from 1 (``run_number``).
 
     ``revision`` counts what turns, pause, cancel, terminate and retry have changed; ``open_key`` is ``key_hash`` while
-    the run is open. Texts of values are ASCII JSON as the codec writes it.
+    the run is open. ``warn_at``: when the first of its open waits counts as stuck. Texts of values
+    are ASCII JSON as the codec writes it.
     """
 
     id = models.UUIDField(primary_key=True)
@@ -68,6 +69,7 @@ class WorkflowInstance(models.Model):
     finished_at = MomentField(null=True, blank=True)
     deadline_at = MomentField(null=True, blank=True)
     expected_at = MomentField(null=True, blank=True)
+    warn_at = MomentField(null=True, blank=True)
     look_at = MomentField(null=True, blank=True)
 
     objects = EngineManager.from_queryset(InstanceQuerySet)()

@@ -14,6 +14,7 @@ from django_app.models.querysets import EngineManager
 class Message(models.Model):
     """A signal, a cancel or the like, in the order of its id. ``dedupe_hash`` is set where the sender gave an id.
 
+
     One that no turn took in (``taken_turn``) belongs to the newest run of its chain, whichever that is: a chain goes on
     without waiting for its senders. ``instance_id`` is the run that took it in, until then the first.
     ``delivered_turn`` is the turn that gave it to a wait or a handler; without it, it is kept unread, and goes on to
@@ -33,6 +34,7 @@ class Message(models.Model):
     taken_order = models.IntegerField(default=0)
     taken_at = MomentField(null=True, blank=True)
     delivered_turn = models.IntegerField(null=True, blank=True)
+    answer = models.TextField(null=True, blank=True)  # noqa: DJ001 - None is "no answer yet"
 
     objects = EngineManager()
 

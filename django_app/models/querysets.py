@@ -63,8 +63,10 @@ class InstanceQuerySet(Instances):
         return self.open()._only(Exists(steps))
 
     def stuck(self, before: datetime | None = None) -> InstanceQuerySet:
-        """Open for longer than their workflow's ``expected`` at ``before`` (default: now)."""
-        return self.open()._only(expected_at__lt=before or timezone.now())
+        """Open for longer than their workflow's ``expected``, or with a signal waited for longer than its
+        ``warn_after``, at ``before`` (default: now)."""
+        before = before or timezone.now()
+        return self.open()._only(Q(expected_at__lt=before) | Q(warn_at__lt=before))
 
     def for_subject(self, subject: models.Model) -> InstanceQuerySet:
         """Started with ``using(subject=...)`` of this model instance."""

@@ -13,6 +13,7 @@ from django_app.models import Mailbox, Message, WorkflowInstance
 from django_app.store.connected import Connected
 from django_app.store.retries import retried
 from durable_celery.core import transitions as t
+from durable_celery.core.journal import UPDATE
 from durable_celery.errors import InstanceClosed, InstanceNotFound
 from durable_celery.ports import NewMessage
 
@@ -35,7 +36,7 @@ class Messages(Connected):
             self.store_messages([(chain_id, message, now)])
             if message.dedupe is None:
                 return True
-            stored = self.rows(Message).filter(chain_id=chain_id, dedupe_hash=_hash(message.dedupe))
+            stored = self.rows(Message).filter(chain_id=chain_id, dedupe_hash=dedupe_hash(message.kind, message.dedupe))
             return bool(stored.filter(taken_turn__isnull=True).exists())
 
     def _enter(self, instance_id: UUID) -> UUID:
@@ -84,7 +85,8 @@ class Messages(Connected):
         rows = [
             Message(
                 chain_id=chain_id, instance_id=chain_id, kind=new.kind, name=new.name, payload=new.payload,
-                dedupe=new.dedupe, dedupe_hash=None if new.dedupe is None else _hash(new.dedupe),
+                dedupe=new.dedupe,
+                dedupe_hash=None if new.dedupe is None else dedupe_hash(new.kind, new.dedupe),
                 stored_at=now, look_at=now + GRACE,
             )
             for chain_id, new, now in messages
@@ -107,5 +109,7 @@ class Messages(Connected):
         return list(dict.fromkeys(chain_id for _, chain_id in found))
 
 
-def _hash(dedupe: str) -> str:
-    return hashlib.sha256(dedupe.encode("utf-8", "surrogatepass")).hexdigest()
+def dedupe_hash(kind: str, dedupe: str) -> str:
+    """What is unique of an id that a sender gave; those of updates are apart from those of signals."""
+    text = dedupe if kind != UPDATE else f"{kind}\0{dedupe}"
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -6,7 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Case, Exists, F, OuterRef, Q, QuerySet, Subquery, TextField, Value, When
+from django.db.models import (
+    BooleanField,
+    Case,
+    Exists,
+    ExpressionWrapper,
+    F,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    TextField,
+    Value,
+    When,
+)
 
 from django_app.models import Marker, Message, StepResult, WorkflowInstance
 from django_app.models.querysets import NO_STEP, OUTCOME
@@ -96,6 +109,8 @@ class Reading(Clock):
         """Those this run took in, and those of its chain that no run took in yet."""
         mine = Q(instance_id=run.id, taken_turn__isnull=False)
         found = self.rows(Message).filter(mine | Q(chain_id=run.chain_id, taken_turn__isnull=True)).order_by("id")
+        answered = ExpressionWrapper(Q(answer__isnull=False), output_field=BooleanField())
+        found = found.exclude(kind=journal.REJECTED).annotate(answered=answered)
         return [rows.message(values) for values in found.values_list(*rows.MESSAGE_FIELDS)]
 
     def _markers(self, instance_id: UUID) -> Mapping[str, str]:

@@ -33,7 +33,7 @@ ENTRY_FIELDS = (
     "taken_turn", "taken_order", "taken_at", "compensation", "unknown_end", "abandoned",
 )  # fmt: skip
 
-MESSAGE_FIELDS = ("id", "kind", "name", "payload", "stored_at", "taken_turn", "taken_order", "taken_at")
+MESSAGE_FIELDS = ("id", "kind", "name", "payload", "stored_at", "taken_turn", "taken_order", "taken_at", "answered")
 
 DISPATCH_FIELDS = ("id", "name", "queue", "state", "due_at", "options")
 

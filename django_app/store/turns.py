@@ -19,6 +19,7 @@ from django_app.store.children import GRACE, Births, wakes_of
 from django_app.store.connected import by_id, by_size, chunks
 from django_app.store.retries import Busy, retried
 from django_app.store.starting import Starting
+from django_app.store.updates import Updates
 from durable_celery import faults
 from durable_celery.core import transitions as t
 from durable_celery.ports import Committed, Dispatch, NewEntry, TurnCommit, Wake
@@ -30,7 +31,7 @@ class Lost(Exception):  # noqa: N818 - rolls the transaction back
     """Somebody else was first."""
 
 
-class Turns(Starting):
+class Turns(Updates, Starting):
     """Committing turns."""
 
     @retried
@@ -58,6 +59,8 @@ class Turns(Starting):
         settled = {each.entry_id for each in commit.settled}
         self._take(StepResult, {k: v for k, v in commit.taken_entries.items() if k not in settled}, commit)
         self._take_messages(commit)
+        self.keep_answers(commit.answers)
+        self.keep_rejections(commit.rejected, commit.now)
         self._settle(commit)
         if commit.withdrawn:
             for some in chunks(commit.withdrawn):
@@ -211,7 +214,7 @@ def _values(commit: TurnCommit, *, final: bool) -> dict[str, Any]:
         "failure": commit.failure, "closing_as": commit.closing_as, "waiting_for": commit.waiting_for,
         "waiting_since": commit.now if commit.state == t.WAITING else None,
         "blocked_by": "".join(f"{each} " for each in commit.misfits), "left_at": None,
-        "look_at": None if final else commit.look_at,
+        "look_at": None if final else commit.look_at, "warn_at": commit.warn_at,
         "started_at": Coalesce(F("started_at"), Value(commit.now, output_field=MomentField())),
     }  # fmt: skip
     if commit.fingerprint:

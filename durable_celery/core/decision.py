@@ -52,7 +52,9 @@ class Decision:
     else: it appends nothing and takes nothing in. ``taken_entries`` and ``taken_messages`` map row ids to their order
     in this turn; ``withdrawn`` are positions nobody waits for any more, ``told`` those of children to be asked to end,
     with the reason. ``delivered_messages`` were given to a wait or a handler in this turn, ``returned_messages`` in an
-    earlier one, and are unread again.
+    earlier one, and are unread again. ``answers`` and ``rejected`` map ids of update messages to their encoded
+    ``handlers.Answer``; a rejected one is not among those taken. ``warn_at``: when the first of the open waits counts
+    as stuck.
     """
 
     state: str
@@ -71,3 +73,6 @@ class Decision:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     waiting: str = ""
     misfit: bool = field(default=False, compare=False)  # BLOCKED, as the journal is other code's, which may go on
+    answers: Mapping[int, str] = field(default_factory=dict)
+    rejected: Mapping[int, str] = field(default_factory=dict)
+    warn_at: datetime | None = None

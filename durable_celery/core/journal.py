@@ -19,6 +19,8 @@ SIGNAL: Final = "signal"
 GATHER: Final = "gather"
 CANCEL: Final = "cancel"  # kinds of messages beside signals
 DEADLINE: Final = "deadline"
+UPDATE: Final = "update"
+REJECTED: Final = "rejected"  # what a rejected update becomes: no message any more, kept for its sender alone
 CHAIN: Final = "chain"
 RACE: Final = "race"
 CHILD: Final = "child"
@@ -65,7 +67,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """Something that came from outside. ``kind`` is "signal", "cancel", ...; ``payload`` an encoded value."""
+    """Something that came from outside. ``kind`` is "signal", "cancel", ...; ``payload`` an encoded value.
+
+    ``answered``: an update that was accepted in some turn, this one or one that was taken back.
+    """
 
     id: int
     kind: str
@@ -75,6 +80,7 @@ class Message:
     taken_turn: int | None = None
     taken_order: int = 0
     taken_at: datetime | None = None
+    answered: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -223,15 +223,18 @@ class TimerNode(Node):
 class SignalNode(Node):
     """A wait for a message; settled by the oldest unread one of its name, or by its time-out."""
 
-    __slots__ = ("command", "due_at", "message")
+    __slots__ = ("command", "due_at", "message", "warn_at")
 
     def __init__(self, run: Run, command: SignalCommand[Any], position: str, parent: Node | None, **place: Any):
         super().__init__(run, position, parent, **place)
         self.command = command
         self.due_at: datetime | None = None
         self.message: Message | None = None  # the one it took
+        self.warn_at: datetime | None = None
 
     def open(self) -> None:
+        self.run.handlers.waits(self.command.name)
+        self.warn_at = after(self.run.now, self.command.warn_seconds)
         entry = self._row(journal.SIGNAL, self.command.name)
         if entry is not None:
             self.due_at = entry.due_at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from durable_celery.core import cancelling, complaints, scope, transitions
 from durable_celery.core import generator as generators
@@ -15,6 +15,8 @@ from durable_celery.core.failure import Failure, failure_of
 from durable_celery.core.journal import Event, Journal
 from durable_celery.core.run import Run
 from durable_celery.errors import CancelRequested, ReplayError
+
+T = TypeVar("T")
 
 _refusing: list[Run] = []  # whose bodies would not close; kept so that no garbage collector runs them
 
@@ -69,8 +71,26 @@ def replay(
         misfit = run.undecodable or isinstance(problem, ReplayError)
         return _blocked(problem, place, misfit=misfit)
     if not run.ended:
-        return _decided(run, fed, state=transitions.WAITING, waiting=run.waiting())
+        return _decided(run, fed, state=transitions.WAITING, waiting=run.waiting(), warn_at=warned_at(run))
     return _decided(run, fed, state=transitions.COMPLETED, value=run.value)
+
+
+def then(
+    run: Run,
+    body: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    events: list[Event],
+    call: Callable[[], T],
+) -> T:
+    """Feed the body all events, ``call`` while it stands there, close it; what the call gave. Raises what stands in the
+    way, or what the call raises."""
+    given: list[T] = []
+    problem, _ = _drive(run, body, args, kwargs, events, [], lambda: given.append(call()))
+    if not given:
+        assert problem is not None
+        raise problem
+    return given[0]
 
 
 def _drive(
@@ -80,11 +100,16 @@ def _drive(
     kwargs: dict[str, Any],
     events: list[Event],
     fed: list[Event],
+    at_last: Callable[[], None] = lambda: None,
 ) -> tuple[BaseException | None, str]:
-    """Feed the body all events and close it. What stands in the way, if anything does, and the line it stood at."""
+    """Feed the body all events and close it. What stands in the way, if anything does, and the line it stood at.
+
+    ``at_last`` is called before it is closed.
+    """
     problem: BaseException | None = None
     try:
         _feed(run, body, args, kwargs, events, fed)
+        at_last()
     except Exception as error:  # a mismatch, a wrong use, or a stored value that cannot be decoded
         if run.interrupts(error):
             raise
@@ -135,6 +160,12 @@ def _cancelled(run: Run) -> dict[str, Any] | None:
     return cancelling.outcome(message, cancelling.reason_of(run, message), left_by)
 
 
+def warned_at(run: Run) -> datetime | None:
+    """When the first of the open waits counts as stuck; None if none ever does."""
+    found = (node.warn_at for nodes in run.waits.values() for node in nodes if node.warn_at is not None)
+    return min(found, default=None)
+
+
 def _name(event: Event) -> str:
     return event.entry.position if event.entry is not None else f"message {event.message.id if event.message else ''}"
 
@@ -152,6 +183,8 @@ def _decided(run: Run, fed: list[Event], **outcome: Any) -> Decision:
         markers=run.markers,
         status_text=run.status_text,
         attributes=run.attributes,
+        answers=run.handlers.answers,
+        rejected=run.handlers.rejected,
         **outcome,
     )
 

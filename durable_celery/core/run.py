@@ -21,7 +21,8 @@ from durable_celery.core import generator as generators
 from durable_celery.core.cancelling import THROWS, Cancelling
 from durable_celery.core.commands import Command
 from durable_celery.core.decision import Closing, Opening
-from durable_celery.core.journal import CANCEL, DEADLINE, SEED, Entry, Event, Journal, Message
+from durable_celery.core.handlers import Handlers
+from durable_celery.core.journal import CANCEL, DEADLINE, SEED, UPDATE, Entry, Event, Journal, Message
 from durable_celery.core.patches import Patches
 from durable_celery.core.tree import node_of
 from durable_celery.errors import CancelRequested, NonDeterminism, UsageError, WorkflowError
@@ -88,6 +89,7 @@ class Run:
         self._awaited: nodes.Node | None = None
         self.cancelling = Cancelling(self)
         self.patches = Patches(self)
+        self.handlers = Handlers(self)
         self._worthless: set[str] = set()  # rows whose own outcome the body will not see
         self._built: dict[int, weakref.ref[Command[Any]]] = {}
         self._complaint: UsageError | None = None
@@ -111,11 +113,14 @@ class Run:
             self._end(value=made)
 
     def feed(self, event: Event) -> bool:
-        """Let the body see one outcome; False if it is of a row that another outcome has just made worthless."""
+        """Let the body see one outcome; False if it is of a row that another outcome has just made worthless, or an
+        update that is rejected."""
         if event.message is not None:
             self._mark(event, f"m{len(self.arrivals) + 1}")  # no id: a fork's copy of the message has another
             self.arrivals[event.message.id] = len(self.arrivals)
-            self._take_message(event.message)
+            if not self._take_message(event.message):
+                del self.arrivals[event.message.id]  # a rejected update was never there
+                return False
             self._come_to_rest()
             return True
         assert event.entry is not None
@@ -138,7 +143,7 @@ class Run:
 
     def where(self) -> str:
         """The line the body stands at; empty before its start and after its end."""
-        return generators.where(self._generator) if self._generator is not None else ""
+        return generators.where(self._generator) if self._generator is not None and not self.ended else ""
 
     def waiting(self) -> str:
         """What the body waits for, in words."""
@@ -253,13 +258,23 @@ class Run:
         self.now = max(self.now, event.at)
         self._label, self._ordinal = label, 0
 
-    def _take_message(self, message: Message) -> None:
+    def _take_message(self, message: Message) -> bool:
         if message.kind in (CANCEL, DEADLINE):
             if self._awaited is not None and self.cancelling.take(message, self._awaited):
                 self._throw_cancel()
-            return
-        if message.kind != "signal":
-            return
+            return True
+        try:
+            if message.kind == UPDATE:
+                return self.handlers.apply(message)
+            if message.kind != "signal" or self.handlers.receive(message):
+                return True
+        except NonDeterminism:
+            raise
+        except BaseException as raised:
+            if self.interrupts(raised):
+                raise
+            self._end(error=raised)  # as if it had left the body
+            return True
         waits = self.waits.get(message.name)
         if waits:
             node = waits[0]
@@ -267,6 +282,7 @@ class Run:
             self.rise(node)
         else:
             self.unread.setdefault(message.name, deque()).append(message)
+        return True
 
     def _come_to_rest(self) -> None:
         """What ended in consequence of an event rises too; then a cancel that had to wait may be due."""

@@ -23,7 +23,7 @@ from durable_celery.core import compensation, journal, transitions
 from durable_celery.core.decision import Closing, Decision, Opening
 from durable_celery.core.failure import failure_of, printable
 from durable_celery.core.replay import replay
-from durable_celery.engine import children, endings, execution, fleet, history, verdicts
+from durable_celery.engine import children, endings, execution, fleet, history, refusals, verdicts
 from durable_celery.errors import PayloadError, WorkflowNotFound
 from durable_celery.ports import Committed, InstanceRow, Loaded, NewEntry, Settled, TurnCommit
 from durable_celery.registry import registry
@@ -80,6 +80,8 @@ def _turn(rt: Runtime, instance_id: UUID) -> str:
     if fleet.leaves(rt, instance, definition.fingerprint, decision, now):
         return "parked"
     decision = history.limited(decision, loaded.journal, instance.name, rt.settings)
+    if refusals.alone(decision, instance.state):
+        return refusals.keep(rt, loaded, decision, now)
     return _commit(rt, _commit_of(rt, loaded, decision, definition.fingerprint, now), loaded)
 
 
@@ -116,7 +118,8 @@ def _decide(rt: Runtime, loaded: Loaded, definition: WorkflowDefinition[Any, Any
         return replay(
             wrap(definition.body), args, kwargs, stored,
             turn=instance.turn + 1, now=now, started_at=instance.started_at if instance.turn else None,
-            decode=codec.decode, encode=lambda value, root: codec.encode(value, root=root),
+            decode=codec.decode,
+            encode=lambda value, root: codec.encode(value, root=root, limit=rt.settings.payload_limit),
             adapt=rt.transport.adapt, fails_on=definition.options.fails_on,
             interrupts=execution.interrupts_a_turn, info=info,
         )  # fmt: skip
@@ -173,7 +176,8 @@ def _commit_of(rt: Runtime, loaded: Loaded, decision: Decision, fingerprint: str
     instance, rows = loaded.instance, loaded.journal.entries
     common: dict[str, Any] = {
         "instance_id": instance.id, "chain_id": instance.chain_id, "revision": instance.revision, "now": now,
-        "fingerprint": fingerprint,
+        "fingerprint": fingerprint, "warn_at": decision.warn_at,
+        "answers": decision.answers, "rejected": decision.rejected,
         **_seen(loaded, decision.taken_messages),
     }  # fmt: skip
     if decision.state == transitions.BLOCKED:

@@ -7,7 +7,7 @@ one sentence and, where it matters, the invariant it keeps. All times are aware 
 from __future__ import annotations
 
 from durable_celery.ports.attempt import AttemptRecord, Changed, Claimed, OpenStep, StepChange
-from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInstance, NewMessage
+from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInstance, NewMessage, StoredUpdate
 from durable_celery.ports.processes import Heartbeat, Lease
 from durable_celery.ports.store import Store, TestedStore
 from durable_celery.ports.tasks import TaskCall, TaskEnd
@@ -33,6 +33,7 @@ __all__ = [
     "Settled",
     "StepChange",
     "Store",
+    "StoredUpdate",
     "TaskCall",
     "TaskEnd",
     "TestedStore",

@@ -13,12 +13,25 @@ from durable_celery.core.journal import Journal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewMessage:
-    """A message to store. ``dedupe`` (a signal_id) makes a second one with the same value a no-op."""
+    """A message to store. ``dedupe`` (a signal_id or update_id) makes a second one with the same value a no-op."""
 
     kind: str
     name: str
     payload: str
     dedupe: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredUpdate:
+    """An update as its sender finds it. ``answer`` is an encoded ``core.handlers.Answer``, None while no turn took it.
+
+    A rejected one has never been part of the instance.
+    """
+
+    id: int
+    name: str
+    rejected: bool
+    answer: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

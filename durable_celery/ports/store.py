@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from durable_celery.ports.attempt import AttemptRecord, Changed, Claimed, OpenStep, StepChange
-from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInstance, NewMessage
+from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInstance, NewMessage, StoredUpdate
 from durable_celery.ports.processes import Heartbeat, Lease
 from durable_celery.ports.turn import Committed, Dispatch, TurnCommit, Wake
 
@@ -131,6 +131,18 @@ class Store(Protocol):
 
         A message with a ``dedupe`` seen before changes nothing. True if a hint to advance is due.
         """
+
+    def update_of(self, instance_id: UUID, update_id: str) -> StoredUpdate | None:
+        """The update with this id in any run of the chain."""
+
+    def reject_updates(self, instance_id: UUID, revision: int, rejected: Mapping[int, str], now: datetime) -> bool:
+        """Answer updates that a look at ``revision`` refused; no turn is counted. False if the revision moved."""
+
+    def discard_update(self, message_id: int) -> None:
+        """Remove a rejected update, once its sender knows."""
+
+    def withdraw_update(self, message_id: int) -> bool:
+        """Remove an update that its instance ended before taking in; False if it did, or is open again."""
 
     # attempts
     def claim(

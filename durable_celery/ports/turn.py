@@ -72,6 +72,7 @@ class TurnCommit:
     ``children`` are inserted with their rows in ``entries``, ``told`` are positions of earlier ones to be asked to end,
     with the encoded reason. ``parent`` is the row (run and position) that a final state ends. ``has_children``: at the
     end of the body each open one is dealt with by its ``parent_close``.
+    ``answers`` and ``rejected`` are those of updates by message id; ``warn_at`` is when the first open wait is stuck.
     """
 
     instance_id: UUID
@@ -105,6 +106,9 @@ class TurnCommit:
     told: Mapping[str, str] = field(default_factory=dict)
     parent: tuple[UUID, str] | None = None
     has_children: bool = False
+    warn_at: datetime | None = None
+    answers: Mapping[int, str] = field(default_factory=dict)
+    rejected: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

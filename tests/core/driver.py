@@ -18,7 +18,8 @@ from durable_celery.core import journal, replay, transitions
 from durable_celery.core.commands import Command, GatherRules
 from durable_celery.core.decision import Closing, Decision, Opening
 from durable_celery.core.failure import failure_of, lost, timed_out
-from durable_celery.core.journal import CANCEL, Entry, Journal, Message
+from durable_celery.core.handlers import Answer
+from durable_celery.core.journal import CANCEL, UPDATE, Entry, Journal, Message
 
 BEGIN = datetime(2026, 11, 1, 8, 30, tzinfo=timezone.utc)
 INSTANCE = "00000000-0000-7000-8000-000000000001"
@@ -68,7 +69,10 @@ class Driver:
         self.messages: list[Message] = []
         self.markers: dict[str, str] = {}
         self.decisions: list[Decision] = []
+        self.answers: dict[int, Answer] = {}  # of updates accepted, by the id of the message
+        self.rejected: dict[int, Answer] = {}
         self._ids = 0
+        self._messages = 0
 
     # -- turns -----------------------------------------------------------------------------------------------------
 
@@ -149,7 +153,13 @@ class Driver:
             if m.id in decision.taken_messages
             else m
             for m in self.messages
+            if m.id not in decision.rejected
         ]
+        self.rejected.update({pk: Answer.from_text(text) for pk, text in decision.rejected.items()})
+        for pk, text in decision.answers.items():
+            assert pk not in self.answers
+            self.answers[pk] = Answer.from_text(text)
+            self.messages = [replace(m, answered=True) if m.id == pk else m for m in self.messages]
 
     def _entry(self, opening: Opening, closing: Closing | None, dropped: bool) -> Entry:
         self._ids += 1
@@ -207,22 +217,23 @@ class Driver:
             failure = timed_out("too slow") if time_out else lost("the process is gone")
         self._finish(position, state=transitions.FAILED, failure=failure.to_text(), unknown_end=time_out or loss)
 
-    def signal(self, name: str, payload: Any = None, *, at: datetime | None = None) -> None:
-        """A message comes in, now or at another time."""
+    def signal(self, name: str, payload: Any = None, *, at: datetime | None = None, kind: str = "signal") -> int:
+        """A message comes in, now or at another time; its id."""
+        self._messages += 1
         self.messages.append(
             Message(
-                id=len(self.messages) + 1,
-                kind="signal",
-                name=name,
-                payload=codec.encode(payload),
-                stored_at=at or self.now,
+                id=self._messages, kind=kind, name=name, payload=codec.encode(payload), stored_at=at or self.now,
             )
-        )
+        )  # fmt: skip
+        return self._messages
+
+    def update(self, name: str, *args: Any) -> int:
+        """An update comes in, now; the id of its message."""
+        return self.signal(name, list(args), kind=UPDATE)
 
     def cancel(self, reason: str = "", *, kind: str = CANCEL) -> None:
         """Somebody asks the run to end, now."""
-        self.signal("", reason)
-        self.messages[-1] = replace(self.messages[-1], kind=kind)
+        self.signal("", reason, kind=kind)
 
     def open_steps(self) -> list[str]:
         """Positions of steps that a worker could take or has taken, in order."""
