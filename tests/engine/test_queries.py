@@ -60,7 +60,7 @@ def asked(ends: str) -> Workflow[str]:
     yield from work(1)
     state["status"] = "worked"
     try:
-        yield from Signal("end").wait()
+        yield from Signal("end").wait(warn_after=3600)
     except CancelRequested:
         state["status"] = "cancelled"
         raise
@@ -158,11 +158,11 @@ def test_a_query_needs_code_that_fits(pump: Pump) -> None:
     def first() -> Workflow[None]:
         query("q", lambda: 1)
         yield from work(1)
-        yield from go.wait()
+        yield from go.wait(warn_after=3600)
 
     def second() -> Workflow[None]:
         query("q", lambda: 2)
-        yield from go.wait()
+        yield from go.wait(warn_after=3600)
 
     handle = release("queries.changed", first).start()
     pump.drain()

@@ -64,7 +64,7 @@ def basket() -> Workflow[list[Any]]:
     update("nothing", lambda: None)
     query("items", lambda: items)
     yield from work(1)
-    yield from end.wait()
+    yield from end.wait(warn_after=3600)
     return items
 
 
@@ -230,7 +230,7 @@ def test_a_blocked_instance_says_so_and_takes_it_in_once_it_goes_on(pump: Pump) 
             yield from work(1)
             if bug:
                 raise ValueError("a bug")
-            yield from end.wait()
+            yield from end.wait(warn_after=3600)
 
         return updated
 
@@ -259,7 +259,7 @@ def test_one_that_ends_before_it_takes_it_in_closes_on_the_sender_and_no_retry_r
     @workflow(name="updates.closing")
     def closing() -> Workflow[None]:
         update("set", lambda value: value)
-        yield from end.wait()
+        yield from end.wait(warn_after=3600)
         raise WorkflowFailed("as asked")
 
     handle = closing.start()
@@ -313,7 +313,7 @@ def test_an_update_committed_with_the_turn_that_ends_the_instance_is_answered(pu
     def last() -> Workflow[Any]:
         seen: list[Any] = []
         update("set", lambda value: seen.append(value) or len(seen))
-        yield from end.wait()
+        yield from end.wait(warn_after=3600)
         return seen
 
     handle = last.start()
@@ -332,7 +332,7 @@ def test_a_retry_that_takes_back_the_turn_keeps_the_answer_it_gave(pump: Pump) -
     def taken_back() -> Workflow[Any]:
         seen: list[Any] = []
         update("set", lambda value: seen.append(value) or len(seen), lambda value: checked.append(value))
-        yield from end.wait()
+        yield from end.wait(warn_after=3600)
         try:
             yield from flaky()
         except Exception:
