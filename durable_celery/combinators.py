@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timezone
 from typing import Any, TypeVar, overload
 
 from durable_celery.core import scope
 from durable_celery.core.commands import Command, GatherCommand, GatherRules, ShieldCommand, TimerCommand
+from durable_celery.core.conditions import ConditionCommand
 from durable_celery.core.handles import Handle, SpawnCommand, joined
 from durable_celery.core.racing import RaceCommand, Winner
-from durable_celery.core.retry import Duration
+from durable_celery.core.retry import Duration, seconds_of
 from durable_celery.errors import BadValue, UsageError
 from durable_celery.messages import instant, span
 
@@ -81,6 +83,23 @@ def gather(  # type: ignore[misc]  # options are no members, whatever the first 
         tolerate=_count("tolerate", tolerate, 0, None) or 0,
     )
     return GatherCommand(commands, rules)
+
+
+def wait_until(condition: Callable[[], Any], timeout: Duration | None = None) -> Command[bool]:
+    """Wait until ``condition()`` is true: ``yield from wait_until(lambda: len(seen) >= 2, timeout=60)``.
+
+    True, or what the condition says at the time-out (timedelta or seconds, from the turn that yields it; None: for
+    ever). It is looked at when the body yields it and after each message or outcome; time alone wakes nothing. It must
+    be pure: it may look at the body's own values, ``now()`` and ``handle.done``, and build or record nothing, else the
+    instance is BLOCKED with a ``UsageError``. An error it raises is raised at the yield.
+    """
+    if not callable(condition):
+        raise BadValue(
+            f"wait_until takes a function without arguments, got {condition!r:.80}; write wait_until(lambda: ...)",
+            path="condition",
+        )
+    seconds = None if timeout is None else seconds_of(timeout, "timeout of wait_until", minimum=0)
+    return ConditionCommand(condition, seconds=seconds)
 
 
 @overload

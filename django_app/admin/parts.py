@@ -212,7 +212,7 @@ def _note(step: Any, state: str) -> str:
         return "result not delivered"
     if state == t.RETRYING and step.due_at:
         return f"again at {looks.moment(step.due_at)}"
-    if step.kind in (journal.TIMER, journal.SIGNAL) and step.due_at and state == t.SCHEDULED:
+    if step.kind in journal.WAITS and step.due_at and state == t.SCHEDULED:
         return f"until {looks.moment(step.due_at)}"
     return "its effect may exist" if step.unknown_end and state != t.SUCCEEDED else ""
 

@@ -10,7 +10,7 @@ from django_app.timeline import Line, Span
 from durable_celery.core import journal
 from durable_celery.core import transitions as t
 
-WAITS = (journal.TIMER, journal.SIGNAL, *journal.COMPOSITES)
+WAITS = (*journal.WAITS, *journal.COMPOSITES)
 
 
 def line_of(step: Any, records: Sequence[Any]) -> Line:

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from django_app.models.subjects import subject_hash
 from durable_celery.core import transitions as t
-from durable_celery.core.journal import COMPOSITES, SIGNAL, TIMER
+from durable_celery.core.journal import COMPOSITES, WAITS
 
 if TYPE_CHECKING:
     from django_app.models.instance import WorkflowInstance
@@ -26,7 +26,7 @@ else:
 
 NEVER_STARTED = Q(state=t.CANCELLED, attempt=0)
 OUTCOME = Q(taken_turn__isnull=True, abandoned=False, state__in=t.STEP_FINAL) & ~NEVER_STARTED
-NO_STEP = (TIMER, SIGNAL, *COMPOSITES)
+NO_STEP = (*WAITS, *COMPOSITES)
 
 
 def engine_alias() -> str:

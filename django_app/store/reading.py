@@ -123,7 +123,7 @@ class Reading(Clock):
         A message counts only without ``join``'s members running, too: its sender asks without ``join``.
         """
         now = self.now_in_statement()
-        due = Q(kind__in=(journal.TIMER, journal.SIGNAL), state=t.SCHEDULED, due_at__lte=now)
+        due = Q(kind__in=journal.WAITS, state=t.SCHEDULED, due_at__lte=now)
         steps = self.rows(StepResult).filter(instance_id=OuterRef("pk"))
         ended = steps.filter(OUTCOME).exclude(kind__in=NO_STEP)
         messages = self.rows(Message).filter(chain_id=OuterRef("chain_id"), taken_turn__isnull=True)

@@ -169,7 +169,7 @@ class Steering(Closing):
         open_again: dict[str, Any] = {
             "state": t.SCHEDULED, "finished_at": None, "ended_turn": None, "abandoned": False, "taken_turn": None,
         }  # fmt: skip
-        waits = steps.filter(Q(ended_turn=turn) | Q(taken_turn=turn), kind__in=(journal.TIMER, journal.SIGNAL))
+        waits = steps.filter(Q(ended_turn=turn) | Q(taken_turn=turn), kind__in=journal.WAITS)
         waits.update(**open_again, result=None, failure=None, look_at=F("due_at"))
         steps.filter(ended_turn=turn).update(**open_again, result=None, failure=None)
         news = {"taken_turn": None, "taken_at": None, "look_at": now + RESEND}

@@ -25,8 +25,10 @@ CHAIN: Final = "chain"
 RACE: Final = "race"
 CHILD: Final = "child"
 SPAWN: Final = "spawn"
+CONDITION: Final = "condition"
 COMPENSATION: Final = "compensation"
 
+WAITS: Final = (TIMER, SIGNAL, CONDITION)  # kinds that end by a time, of themselves or as a time-out
 COMPOSITES: Final = (GATHER, CHAIN, RACE, SPAWN)  # kinds made of the rows below them
 NO_EVENTS: Final = (*COMPOSITES, COMPENSATION)  # kinds the body never sees the end of
 
@@ -107,8 +109,8 @@ class Event:
 def events(journal: Journal, *, turn: int, now: datetime) -> list[Event]:
     """Every outcome in order: those of earlier turns as recorded, then the new ones as this turn orders them.
 
-    ``turn`` and ``now`` are this turn's. A timer or signal wait whose due time has come is new too; a gather, a signal
-    wait answered by a message, a compensation, and what nobody waits for any more are no events.
+    ``turn`` and ``now`` are this turn's. A wait whose due time has come is new too; a composite, a wait answered before
+    its time, a compensation, and what nobody waits for any more are no events.
     """
     seen: list[Entry | Message] = [entry for entry in journal.entries if entry.kind not in NO_EVENTS]
     seen += journal.messages
@@ -125,7 +127,7 @@ def events(journal: Journal, *, turn: int, now: datetime) -> list[Event]:
     ]
     for entry in journal.entries:
         if entry.taken_turn is None and (when := _ended_at(entry, now)) is not None:
-            new.append((when, TIMER_RANK if entry.kind in (TIMER, SIGNAL) else STEP_RANK, entry.id, entry))
+            new.append((when, TIMER_RANK if entry.kind in WAITS else STEP_RANK, entry.id, entry))
     new.sort(key=lambda item: item[:3])
     return old + [_event(x, turn=turn, order=order, at=now) for order, (_, _, _, x) in enumerate(new)]
 
@@ -140,7 +142,7 @@ def _ended_at(entry: Entry, now: datetime) -> datetime | None:
     """When a row not taken in yet became news; None if it is none."""
     if entry.abandoned or entry.kind in NO_EVENTS:
         return None
-    if entry.kind in (TIMER, SIGNAL):
+    if entry.kind in WAITS:
         due = entry.state == t.SCHEDULED and entry.due_at is not None and entry.due_at <= now
         return entry.due_at if due else None
     return entry.finished_at if entry.state in t.STEP_FINAL else None

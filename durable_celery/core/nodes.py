@@ -217,7 +217,7 @@ class TimerNode(Node):
         self.settle(None)
 
     def waiting(self) -> str:
-        return f"sleep at {self.position}{_until(self.due_at)}"
+        return f"sleep at {self.position}{until(self.due_at)}"
 
 
 class SignalNode(Node):
@@ -291,7 +291,7 @@ class SignalNode(Node):
         return [] if message is None else [message]
 
     def waiting(self) -> str:
-        return f"signal {self.command.name!r} at {self.position}{_until(self.due_at)}"
+        return f"signal {self.command.name!r} at {self.position}{until(self.due_at)}"
 
 
 def step_failed(entry: Entry, instance_id: str) -> StepFailed:
@@ -330,5 +330,6 @@ def _nothing_came(command: SignalCommand[Any]) -> str:
     return f"no signal {command.name!r} came within {command.seconds:g} s"
 
 
-def _until(due_at: datetime | None) -> str:
+def until(due_at: datetime | None) -> str:
+    """`` until ...`` in words; empty without a time."""
     return f" until {due_at:%Y-%m-%d %H:%M:%S} UTC" if due_at is not None else ""

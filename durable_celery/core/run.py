@@ -16,10 +16,11 @@ from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
 from typing import Any
 
-from durable_celery.core import complaints, handles, mismatches, nodes, unread
+from durable_celery.core import complaints, conditions, handles, mismatches, nodes, unread
 from durable_celery.core import generator as generators
 from durable_celery.core.cancelling import THROWS, Cancelling
 from durable_celery.core.commands import Command
+from durable_celery.core.conditions import ConditionNode
 from durable_celery.core.decision import Closing, Opening
 from durable_celery.core.handlers import Handlers
 from durable_celery.core.journal import CANCEL, DEADLINE, SEED, UPDATE, Entry, Event, Journal, Message
@@ -67,6 +68,7 @@ class Run:
         self.unread: dict[str, deque[Message]] = {}
         self.arrivals: dict[int, int] = {}  # the messages seen so far, by id: which number each was
         self.spawned: list[nodes.Node] = []  # work beside the body that has not ended
+        self.conditions: list[ConditionNode] = []  # open ones, as they were yielded
         self.risen: deque[nodes.Node] = deque()  # have ended beside what the current event is about
         self.delivered: dict[int, bool] = {}  # given to somebody in this turn; False: got back from an earlier one's
         self.status_text: str | None = None
@@ -286,9 +288,11 @@ class Run:
 
     def _come_to_rest(self) -> None:
         """What ended in consequence of an event rises too; then a cancel that had to wait may be due."""
-        while self.risen and not self.ended:
-            self.rise(self.risen.popleft())
-        self._cancel_if_due()
+        while not self.ended:
+            if self.risen:
+                self.rise(self.risen.popleft())
+            elif not conditions.look(self) and not self._cancel_if_due():
+                return
 
     def rise(self, node: nodes.Node) -> None:
         """A node may have settled: resume the body that waits for it, or ask what it is a member of."""
@@ -304,10 +308,12 @@ class Run:
             node = node.parent
             node.member_settled()
 
-    def _cancel_if_due(self) -> None:
-        """Throw the cancel once everything it had to wait for has ended, and no value came of it."""
-        if self.cancelling.pending and self._awaited is not None and self.cancelling.complete:
-            self._throw_cancel()
+    def _cancel_if_due(self) -> bool:
+        """Throw the cancel once everything it had to wait for has ended, and no value came of it; whether it was."""
+        if not (self.cancelling.pending and self._awaited is not None and self.cancelling.complete):
+            return False
+        self._throw_cancel()
+        return True
 
     def _throw_cancel(self) -> None:
         assert self._awaited is not None

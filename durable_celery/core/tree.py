@@ -14,6 +14,7 @@ from durable_celery.core.commands import (
     StepCommand,
     TimerCommand,
 )
+from durable_celery.core.conditions import ConditionCommand, ConditionNode
 from durable_celery.core.gathering import GatherNode
 from durable_celery.core.handles import JoinCommand, SpawnCommand, SpawnNode, StopCommand, StopNode, WatchNode
 from durable_celery.core.nodes import Node, SignalNode, StepNode, TimerNode
@@ -44,6 +45,8 @@ def node_of(run: Run, command: Command[Any], position: str, parent: Node | None,
         return GatherNode(run, command, position, parent, **place)
     if isinstance(command, RaceCommand):
         return RaceNode(run, command, position, parent, **place)
+    if isinstance(command, ConditionCommand):
+        return ConditionNode(run, command, position, parent, **place)
     if isinstance(command, SpawnCommand):
         return SpawnNode(run, command, position, parent, **place)
     if isinstance(command, JoinCommand):

@@ -63,6 +63,8 @@ def _step(step: OpenStep, now: datetime) -> str:
         return f"sleep at {step.position}, {since}{until}"
     if step.kind == journal.SIGNAL:
         return f"signal {step.name!r} at {step.position}, {since}{until}"
+    if step.kind == journal.CONDITION:
+        return f"condition at {step.position}, {since}{until}"
     what = f"{step.kind} {step.name} at {step.position}"
     if step.kind == journal.CHILD:
         child = f"{what} ({identity.child_id(step.instance_id, step.position)})"

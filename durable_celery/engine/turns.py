@@ -270,7 +270,7 @@ def _new_entry(opening: Opening, closing: Closing | None, dropped: bool, now: da
 
 
 def _look_at(opening: Opening, now: datetime) -> datetime | None:
-    if opening.kind in (journal.TIMER, journal.SIGNAL):
+    if opening.kind in journal.WAITS:
         return opening.due_at
     if opening.kind in journal.COMPOSITES:
         return None

@@ -14,7 +14,7 @@ from typing import Any
 
 from durable_celery.core import transitions as t
 from durable_celery.core.failure import Failure, lost, timed_out
-from durable_celery.core.journal import SIGNAL, TIMER
+from durable_celery.core.journal import WAITS
 from durable_celery.core.retry import RetryPolicy, delay_after, retries
 from durable_celery.ports import OpenStep, StepChange
 
@@ -155,8 +155,8 @@ def judge(step: OpenStep, now: datetime, draw: float, lag: timedelta = timedelta
     ``lag``: how far workers are behind their queues. What waits its turn that long is not lost, and sending it again
     would only add to the pile.
     """
-    if step.kind in (TIMER, SIGNAL) or step.state in t.STEP_FINAL:
-        since = step.due_at if step.kind in (TIMER, SIGNAL) else step.scheduled_at
+    if step.kind in WAITS or step.state in t.STEP_FINAL:
+        since = step.due_at if step.kind in WAITS else step.scheduled_at
         if since is not None and (again := waits_its_turn(since, now, step.resends, lag)) is not None:
             return Verdict(look_at=again, resends=step.resends)
         return Verdict(advance=True, look_at=now + patience(step.resends), resends=step.resends + 1)
