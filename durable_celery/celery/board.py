@@ -18,17 +18,21 @@ _LEASES = 8  # offset of the two places for a lease id
 _BACKLOG = struct.Struct("<dd")  # how long the last message had waited, time.monotonic() when it was taken up
 _BACKLOG_AT = 40
 _FIRST = 64  # offset of the first slot
-_SLOT = struct.Struct("<qqd8x")  # pid, in a message, hard deadline (time.monotonic(), which a host's processes share)
+_SLOT = struct.Struct("<qqd16s")  # pid, in a message, hard deadline (time.monotonic(), a host's own), instance
 _NOBODY = bytes(16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a slot said: whose it is, whether it is in one of our messages, when it must be killed (0: never)."""
+    """What a slot said: whose it is, whether it is in one of our messages, when it must be killed (0: never).
+
+    ``instance``: the deadline is that of a turn of this one.
+    """
 
     pid: int
     busy: bool
     deadline: float
+    instance: UUID | None = None
 
 
 class Board:
@@ -69,8 +73,9 @@ class Board:
         """What the child with this index last wrote."""
         if not 0 <= index < SLOTS:
             return None
-        pid, busy, deadline = _SLOT.unpack_from(self._memory, _FIRST + index * _SLOT.size)
-        return Reading(pid=pid, busy=bool(busy), deadline=deadline)
+        pid, busy, deadline, instance = _SLOT.unpack_from(self._memory, _FIRST + index * _SLOT.size)
+        turn_of = None if instance == _NOBODY else UUID(bytes=instance)
+        return Reading(pid=pid, busy=bool(busy), deadline=deadline, instance=turn_of)
 
 
 class Slot:
@@ -83,12 +88,12 @@ class Slot:
 
     def begin(self) -> None:
         """This child takes up a message of ours."""
-        _SLOT.pack_into(self._memory, self._place, self._pid, 1, 0.0)
+        _SLOT.pack_into(self._memory, self._place, self._pid, 1, 0.0, _NOBODY)
 
     def end(self) -> None:
         """The message is done with, and with it every claim it made."""
-        _SLOT.pack_into(self._memory, self._place, self._pid, 0, 0.0)
+        _SLOT.pack_into(self._memory, self._place, self._pid, 0, 0.0, _NOBODY)
 
-    def deadline(self, at: float) -> None:
-        """Be killed at this ``time.monotonic()`` unless it is taken back by 0."""
-        struct.pack_into("<d", self._memory, self._place + 16, at)
+    def deadline(self, at: float, instance: UUID | None = None) -> None:
+        """Be killed at this ``time.monotonic()``, over a turn of ``instance``, unless it is taken back by 0."""
+        struct.pack_into("<d16s", self._memory, self._place + 16, at, instance.bytes if instance else _NOBODY)

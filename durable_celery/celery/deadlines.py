@@ -25,6 +25,7 @@ from typing import Any
 from celery.exceptions import SoftTimeLimitExceeded, WorkerTerminate
 
 from durable_celery.celery.board import Slot
+from durable_celery.threads import start_deaf
 
 GRACE = 3.0  # seconds from the soft limit to the kill
 
@@ -94,15 +95,6 @@ class ChildGuard:
             self._slot.deadline(0.0)
 
 
-def _start_deaf(thread: threading.Thread) -> None:
-    """Signals to the process are for its main thread: billiard masks them there while it holds a lock of the pool."""
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    try:
-        thread.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
 def _is_shutdown(code: object) -> bool:
     """Whether this is billiard's exit on a signal (SIGTERM of a cold shutdown), and no ``sys.exit()`` of the body.
 
@@ -148,7 +140,7 @@ class Alarm:
         self._armed = armed
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="durable-deadlines", daemon=True)
-            _start_deaf(self._thread)
+            start_deaf(self._thread)
         elif armed.deadline < self._wakes_at:
             self._bell.put(None)
 

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from uuid import UUID
 
 from billiard import current_process
@@ -22,6 +22,7 @@ from durable_celery import runtime
 from durable_celery.celery.board import Board, Slot
 from durable_celery.celery.deadlines import Alarm, ChildGuard, NoGuard
 from durable_celery.celery.lease import HeldLease
+from durable_celery.engine import budget
 from durable_celery.runtime import Incarnation
 
 logger = logging.getLogger(__name__)
@@ -76,7 +77,8 @@ class Seat:
         if slot:
             slot.begin()
         try:
-            yield ChildGuard(self.alarm, slot, _close_connections)
+            with budget.watched_by(slot.deadline) if slot else nullcontext():
+                yield ChildGuard(self.alarm, slot, _close_connections)
         finally:
             if slot:
                 slot.end()

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from durable_celery import sweeps
-from durable_celery.celery.deadlines import GRACE
 from durable_celery.celery.errands import Errands
 from durable_celery.celery.seat import Seat
 from durable_celery.celery.shared_queue import SharedQueue
+from durable_celery.engine import turns
 
 EVERY = 0.1  # seconds between two looks
 AGAIN = 2.0  # seconds after which a dead child's claims are looked for a second time
@@ -111,7 +111,7 @@ class Watch:
         reason = f"pool process {child.pid} of {self._seat.node} {ending(code)}"
         if child.pid in self._killed:
             self._killed.discard(child.pid)
-            reason = f"{reason}: it went on for {GRACE:g} s after its time was up"
+            reason = f"{reason}: it went on after its time was up"
         self._release(child.pid, reason)
         # The database may commit a claim that the child had sent before it died after we have looked.
         self._again.append((now + AGAIN, child.pid, reason))
@@ -130,9 +130,12 @@ class Watch:
         reading = self._seat.board.read(child.index)
         if reading is None or reading.pid != child.pid or not 0 < reading.deadline < now or child.pid in self._killed:
             return
-        logger.warning("killing pool process %s: its step went on for %g s after its time was up", child.pid, GRACE)
+        what = "step" if reading.instance is None else f"turn of instance {reading.instance}"
+        logger.warning("killing pool process %s: its %s went on after its time was up", child.pid, what)
         self._killed.add(child.pid)
         os.kill(child.pid, signal.SIGKILL)
+        if (instance := reading.instance) is not None:
+            self._errands.add(f"blocking instance {instance}", lambda: turns.block_endless(instance))
 
 
 def exit_code(child: Child) -> int | None:

@@ -16,6 +16,7 @@ from durable_celery.core import identity
 from durable_celery.core.failure import Failure, failure_of, timed_out
 from durable_celery.core.retry import seconds_of
 from durable_celery.engine import verdicts
+from durable_celery.engine.budget import TurnTimedOut
 from durable_celery.errors import CompleteLater, PayloadError, RetryLater
 from durable_celery.ports import Claimed, OpenStep, TaskEnd
 from durable_celery.registry import registry
@@ -118,8 +119,9 @@ def stops_the_process(error: BaseException) -> bool:
 
 
 def interrupts_a_turn(error: BaseException) -> bool:
-    """Whether it is no doing of a workflow's body: the same, and a time limit, which is the process's."""
-    return stops_the_process(error) or type(error).__module__ == "billiard.exceptions"
+    """Whether it is no doing of a workflow's body: the same, and a time limit, the process's or the turn's."""
+    limits = type(error).__module__ == "billiard.exceptions" or isinstance(error, TurnTimedOut)
+    return limits or stops_the_process(error)
 
 
 def _by_a_signal(code: object) -> bool:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -23,7 +24,7 @@ from durable_celery.core import compensation, journal, transitions
 from durable_celery.core.decision import Closing, Decision, Opening
 from durable_celery.core.failure import failure_of, printable
 from durable_celery.core.replay import replay
-from durable_celery.engine import children, endings, execution, fleet, history, refusals, verdicts
+from durable_celery.engine import budget, children, endings, execution, fleet, history, refusals, verdicts
 from durable_celery.errors import PayloadError, WorkflowNotFound
 from durable_celery.ports import Committed, InstanceRow, Loaded, NewEntry, Settled, TurnCommit
 from durable_celery.registry import registry
@@ -47,6 +48,17 @@ def advance(instance_id: UUID) -> None:
         if answer == "lost" and round_:
             time.sleep(random.random() * min(0.005 * 2**round_, 0.2))
     rt.transport.advance(instance_id, delay=0.1)
+
+
+def block_endless(instance_id: UUID) -> None:
+    """A turn of this instance could not be stopped, and its process was ended: no other is to go the same way."""
+    rt = runtime.current()
+    loaded = rt.store.load(instance_id)
+    if loaded is None or not _is_open(loaded.instance):
+        return
+    fingerprint = registry.workflow(loaded.instance.name, loaded.instance.version).fingerprint
+    decision = budget.blocked(rt.settings.turn_timeout, "a call into C that never came back; its process was ended")
+    _commit(rt, _commit_of(rt, loaded, decision, fingerprint, rt.clock.now()), loaded)
 
 
 def _turn(rt: Runtime, instance_id: UUID) -> str:
@@ -115,14 +127,15 @@ def _decide(rt: Runtime, loaded: Loaded, definition: WorkflowDefinition[Any, Any
     def take(stored: journal.Journal, wrap: Callable[..., Any] = lambda body: body) -> Decision:
         # Decoded anew the second time: a body may change what it was given.
         args, kwargs = given.pop() if given else calls.decode_call(instance.args)
-        return replay(
-            wrap(definition.body), args, kwargs, stored,
+        replaying = partial(
+            replay, wrap(definition.body), args, kwargs, stored,
             turn=instance.turn + 1, now=now, started_at=instance.started_at if instance.turn else None,
             decode=codec.decode,
             encode=lambda value, root: codec.encode(value, root=root, limit=rt.settings.payload_limit),
             adapt=rt.transport.adapt, fails_on=definition.options.fails_on,
             interrupts=execution.interrupts_a_turn, info=info,
         )  # fmt: skip
+        return budget.run(replaying, rt.settings.turn_timeout.total_seconds(), instance.id)
 
     faults.reach("turn.before_body")
     with rt.store.refuse_queries(), contextlib.ExitStack() as stack:
@@ -133,7 +146,10 @@ def _decide(rt: Runtime, loaded: Loaded, definition: WorkflowDefinition[Any, Any
             return Decision(
                 state=transitions.BLOCKED, failure=failure, waiting=f"its context cannot be restored: {failure.brief}"
             )
-        decision = rt.decide(take, loaded.journal)
+        try:
+            decision = rt.decide(take, loaded.journal)
+        except budget.TurnTimedOut as error:
+            return budget.blocked(rt.settings.turn_timeout, error.place or "the reading of its journal")
     return _with_result(rt, decision, definition)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -85,3 +86,16 @@ def several(path: str, count: int) -> Workflow[list[int]]:
     for _ in range(count):
         pids.append((yield from quick(path)))
     return pids
+
+
+@workflow(name="tests.prefork.endless")
+def endless(how: str, path: str) -> Workflow[None]:
+    """A turn that never ends, in Python or in C."""
+    yield from quick(path)
+    if how == "python":
+        while True:
+            try:
+                time.sleep(0.001)
+            except BaseException:
+                continue
+    re.match(r"(a|aa)+$", "a" * 60 + "b")

@@ -11,7 +11,7 @@ from django.db import connection
 from django.utils import timezone
 
 from django_app.models import WorkerLease
-from tests.celery.prefork_steps import lingering, one, several
+from tests.celery.prefork_steps import endless, lingering, one, several
 from tests.processes import eventually, runs, signal_to
 
 pytestmark = [pytest.mark.prefork, pytest.mark.django_db(transaction=True)]
@@ -58,6 +58,20 @@ def test_a_body_that_swallows_the_error_is_killed_three_seconds_later(start_work
     (entry,) = handle.history()
     assert entry.attempts == 2
     assert "killing pool process" in worker.text()
+
+
+@pytest.mark.parametrize("how", ["python", "c"])
+def test_a_turn_that_never_ends_is_stopped_and_its_worker_serves_others(start_worker, path, how):
+    worker = start_worker(concurrency=1, env=settings({"TURN_TIMEOUT": 0.5}))
+    handle = endless.start(how, path)
+    eventually(lambda: handle.status == "BLOCKED", "the turn being stopped")
+    assert "the turn took longer than TURN_TIMEOUT of 0.5 s at" in handle.waiting_for
+    assert ("line " in handle.waiting_for) is (how == "python")
+    assert ("its process was ended" in handle.waiting_for) is (how == "c")
+    (pid,) = set(several.start(path, 2).result(timeout=30))
+    assert (pid == executions(path)[0][1]) is (how == "python")
+    assert ("killing pool process" in worker.text()) is (how == "c")
+    assert handle.status == "BLOCKED"
 
 
 @pytest.mark.kill
