@@ -45,7 +45,7 @@ def test_a_result_is_stored_at_most_once_and_never_by_a_superseded_attempt(distu
     clear_tables()
     executions.clear()
     meanwhile[:] = disturbances
-    with Pump() as pump:
+    with Pump(max_deaths=9, max_expiries=9) as pump:  # more than can happen here: a cap would end the step
         stored = watch_what_is_stored()
         disturb[:] = [lambda what: happen(pump, what)]
         handle = working.start()
