@@ -51,8 +51,8 @@ class TestedStore(AnnouncingStore):
     def run_committed(self) -> None:
         """Run the ``on_commit`` calls, on every alias, that wait only for the transaction around the test."""
         for connection in connections.all(initialized_only=True):
-            pending: Any = connection.run_on_commit
-            while connection.in_atomic_block and pending and self._outside(connection):
+            while connection.in_atomic_block and connection.run_on_commit and self._outside(connection):
+                pending: Any = connection.run_on_commit  # a rollback makes a new list
                 _, call, robust = pending.pop(0)
                 _run(call, robust=robust)
 

@@ -174,11 +174,9 @@ def _check_same(definition: WorkflowDefinition[Any, Any], new: NewInstance, row:
 
 
 def _publish(started: Sequence[tuple[UUID, str]], delay: float) -> None:
-    if delay > 5:
-        return  # the row's due time wakes it; a broker countdown is a hint for seconds only
     for instance_id, queue in started:
         if not runtime.current().transport.advance(instance_id, queue, delay=delay):
-            return  # the broker is away; the tick starts the rest
+            return  # the broker is away, or is not to keep it that long; the tick starts the rest
 
 
 # -- looking -----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from tests.project.testapp import case_connections as case_connections
 from tests.project.testapp import case_errors as case_errors
 from tests.project.testapp import case_joins as case_joins
 from tests.project.testapp import case_kills as case_kills
+from tests.project.testapp import case_modes as case_modes
 from tests.project.testapp import case_neighbours as case_neighbours
 from tests.project.testapp import case_transactions as case_transactions
 from tests.project.testapp import case_versions as case_versions
