@@ -38,6 +38,7 @@ INSTALLED_APPS = [
     "django_celery_beat",
     "durable_celery",
     "shop",
+    "loans",
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",

@@ -19,7 +19,7 @@ def manage(data_dir: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=EXAMPLE, env=others | own, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize("command", ["check", "makemigrations --check --dry-run shop", "test shop"])
+@pytest.mark.parametrize("command", ["check", "makemigrations --check --dry-run shop loans", "test shop loans"])
 def test_the_shop_is_in_order(command: str, tmp_path: Path) -> None:
     result = manage(tmp_path, *command.split())
     assert result.returncode == 0, result.stdout + result.stderr
