@@ -107,7 +107,8 @@ def _instances(now: datetime) -> Iterator[Finding]:
     if found := _sample(stuck):
         yield Finding(
             id="stuck",
-            text=f"{_counted(found)} open for longer than expected, of {_names(stuck)}",
+            text=f"{_counted(found)} open for longer than expected, or waiting for a signal for longer than "
+            f"its warn_after, of {_names(stuck)}",
             do="durable list --state stuck says what each waits for",
             count=len(found),
             examples=found[:NAMED],

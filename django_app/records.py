@@ -47,6 +47,7 @@ def whole(instance: WorkflowInstance, waiting_for: str) -> dict[str, Any]:
         "attributes": disclosure.redacted(instance.attributes, of),
         "deadline_at": instance.deadline_at,
         "expected_at": instance.expected_at,
+        "warn_at": instance.warn_at,
         "paused_at": instance.paused_at,
         "parent_id": str(instance.parent_id) if instance.parent_id else None,
         "queue": instance.queue,

@@ -194,6 +194,7 @@ def _instance_facts(instance: WorkflowInstance, site: AdminSite, context: Contex
         Fact(label="Ends as", text=instance.closing_as if instance.state == t.COMPENSATING else ""),
         Fact(label="Deadline", text=looks.moment(instance.deadline_at)),
         Fact(label="Expected by", text=looks.moment(instance.expected_at)),
+        Fact(label="Waits too long from", text=looks.moment(instance.warn_at)),
         Fact(label="Turns", text=f"{instance.turn:,}"),
         Fact(label="History", text=f"{instance.history_length:,} rows" if instance.history_length else ""),
         Fact(label="Queue", text=instance.queue),

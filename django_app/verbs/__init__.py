@@ -19,7 +19,7 @@ from typing import Any
 from django_app.verbs.console import Console as Console
 from django_app.verbs.console import WrongUsage as WrongUsage
 
-NOT_VERBS = {"acting", "console", "plain", "stepping", "target"}
+NOT_VERBS = {"acting", "answering", "console", "plain", "stepping", "target"}
 
 
 def names() -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 import pytest
+from asgiref.sync import async_to_sync
 
 from django_app.models import WorkflowInstance
 from durable_celery import (
@@ -183,4 +183,4 @@ def test_a_query_of_nothing_says_so(pump: Pump) -> None:
 def test_the_async_twin_answers_the_same(pump: Pump) -> None:
     handle = get_handle(asked.start("COMPLETED").id)
     pump.drain()
-    assert asyncio.run(handle.aquery("status")) == "worked"
+    assert async_to_sync(handle.aquery)("status") == "worked"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.db import transaction
 
 from django_app.models import Mailbox, Message, WorkflowInstance
@@ -305,7 +305,7 @@ def test_the_async_twin_waits_without_a_thread(handle: Any, pump: Pump, monkeypa
         ]
 
     monkeypatch.setattr(handles.asyncio, "sleep", drain)
-    assert asyncio.run(both()) == [1, "b", 2]
+    assert async_to_sync(both)() == [1, "b", 2]
 
 
 def test_an_update_committed_with_the_turn_that_ends_the_instance_is_answered(pump: Pump) -> None:
