@@ -40,9 +40,7 @@ def asking() -> Workflow[list[Any]]:
 @pytest.fixture
 def handle(pump: Pump, monkeypatch: pytest.MonkeyPatch) -> Any:
     """An instance whose senders let the worker work while they wait."""
-    from durable_celery import handle as handles
-
-    monkeypatch.setattr(handles.time, "sleep", lambda seconds: pump.drain())
+    monkeypatch.setattr("durable_celery.handle.time.sleep", lambda seconds: pump.drain())
     handle = asking.using(key="k-1").start()
     pump.drain()
     return handle

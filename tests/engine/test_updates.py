@@ -40,6 +40,11 @@ class OutOfStock(Exception):
         self.left = left
 
 
+def noted(seen: list[Any], value: Any) -> int:
+    seen.append(value)
+    return len(seen)
+
+
 @step
 def work(number: int) -> int:
     return number
@@ -77,9 +82,7 @@ def handle(pump: Pump) -> Any:
 
 def delivering(pump: Pump, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits lets the worker work meanwhile."""
-    from durable_celery import handle as handles
-
-    monkeypatch.setattr(handles.time, "sleep", lambda seconds: pump.drain())
+    monkeypatch.setattr("durable_celery.handle.time.sleep", lambda seconds: pump.drain())
 
 
 def sent(handle: Any, pump: Pump, name: str, *args: Any, **options: Any) -> Any:
@@ -291,7 +294,6 @@ def test_a_wrong_id_or_name_is_refused(handle: Any, wrong: Any) -> None:
 
 
 def test_the_async_twin_waits_without_a_thread(handle: Any, pump: Pump, monkeypatch: pytest.MonkeyPatch) -> None:
-    from durable_celery import handle as handles
     from durable_celery.twins import in_thread
 
     async def drain(seconds: float) -> None:
@@ -304,7 +306,7 @@ def test_the_async_twin_waits_without_a_thread(handle: Any, pump: Pump, monkeypa
             await handle.aupdate("add", "tea", update_id="b", timeout=5),
         ]
 
-    monkeypatch.setattr(handles.asyncio, "sleep", drain)
+    monkeypatch.setattr("durable_celery.handle.asyncio.sleep", drain)
     assert async_to_sync(both)() == [1, "b", 2]
 
 
@@ -312,7 +314,7 @@ def test_an_update_committed_with_the_turn_that_ends_the_instance_is_answered(pu
     @workflow(name="updates.last")
     def last() -> Workflow[Any]:
         seen: list[Any] = []
-        update("set", lambda value: seen.append(value) or len(seen))
+        update("set", lambda value: noted(seen, value))
         yield from end.wait(warn_after=3600)
         return seen
 
@@ -331,7 +333,7 @@ def test_a_retry_that_takes_back_the_turn_keeps_the_answer_it_gave(pump: Pump) -
     @workflow(name="updates.taken_back")
     def taken_back() -> Workflow[Any]:
         seen: list[Any] = []
-        update("set", lambda value: seen.append(value) or len(seen), lambda value: checked.append(value))
+        update("set", lambda value: noted(seen, value), checked.append)
         yield from end.wait(warn_after=3600)
         try:
             yield from flaky()
