@@ -22,7 +22,7 @@ PATIENCE = timedelta(seconds=60)  # longer than anything takes while all is well
 COUNTED = 1_000
 NAMED = 5
 QUEUES = 20
-RUNS = (journal.STEP, journal.COMPENSATION)
+RUNS = journal.RUNS
 MOVING = tuple(state for state in t.OPEN_STATES if state != t.BLOCKED)
 ACTIVE = Q(instance__state__in=MOVING, instance__paused_at__isnull=True)
 

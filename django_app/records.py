@@ -74,7 +74,7 @@ def scrubber_of(instance: WorkflowInstance, steps: Iterable[StepResult] = ()) ->
 
 def of_step(step: StepResult, workflow: Disclosure) -> Disclosure:
     """Of a row: steps and compensations have arguments by name, everything else has values only."""
-    if step.kind in (journal.STEP, journal.COMPENSATION):
+    if step.kind in journal.RUNS:
         return disclosure.of_step(step.name) | workflow
     return disclosure.of_values() | workflow
 
@@ -97,7 +97,7 @@ def failure(text: str | None, scrub: Scrubber) -> dict[str, Any] | None:
 
 
 def _entry(step: StepResult, of: Disclosure, scrub: Scrubber) -> dict[str, Any]:
-    is_call = step.kind in (journal.STEP, journal.COMPENSATION)
+    is_call = step.kind in journal.RUNS
     return {
         "position": step.position,
         "kind": step.kind,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from durable_celery.canvases import canvas, run
 from durable_celery.client import WorkflowHandle, get_handle
 from durable_celery.codec import register_type
-from durable_celery.combinators import gather, race, shield, sleep, sleep_until, spawn, wait_until
+from durable_celery.combinators import gather, poll, race, shield, sleep, sleep_until, spawn, wait_until
 from durable_celery.context import current_step
 from durable_celery.core.commands import Command
 from durable_celery.core.handles import Handle
@@ -128,6 +128,7 @@ __all__ = [
     "heartbeat_step",
     "now",
     "patched",
+    "poll",
     "query",
     "race",
     "random",

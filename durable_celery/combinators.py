@@ -7,9 +7,10 @@ from datetime import timezone
 from typing import Any, TypeVar, overload
 
 from durable_celery.core import scope
-from durable_celery.core.commands import Command, GatherCommand, GatherRules, ShieldCommand, TimerCommand
+from durable_celery.core.commands import Command, GatherCommand, GatherRules, ShieldCommand, StepCommand, TimerCommand
 from durable_celery.core.conditions import ConditionCommand
 from durable_celery.core.handles import Handle, SpawnCommand, joined
+from durable_celery.core.polling import PollCommand, PollRules
 from durable_celery.core.racing import RaceCommand, Winner
 from durable_celery.core.retry import Duration, seconds_of
 from durable_celery.errors import BadValue, UsageError
@@ -100,6 +101,35 @@ def wait_until(condition: Callable[[], Any], timeout: Duration | None = None) ->
         )
     seconds = None if timeout is None else seconds_of(timeout, "timeout of wait_until", minimum=0)
     return ConditionCommand(condition, seconds=seconds)
+
+
+def poll(
+    command: Command[T], *, until: Callable[[T], Any], every: Duration = 60, timeout: Duration | None = None
+) -> Command[T]:
+    """Run a step every so often until ``until(result)`` is true, and give that result:
+    ``yield from poll(status_of(order), until=lambda status: status == "paid", every=30, timeout=3600)``.
+
+    The first run is at once, each next one ``every`` (timedelta or seconds, over 0) after the result before was looked
+    at. At ``timeout`` (None: never) ``PollTimeout`` is raised. It is one row, however long it takes. Each run has the
+    retries and time-outs of the step afresh, but for ``schedule_to_close_timeout``: ``timeout`` stands in its place. A
+    run that fails for good raises ``StepFailed``. ``until`` must be pure and may only look, as the condition of
+    ``wait_until``; it is asked once about each result, never on replay, and an error it raises blocks the instance.
+    """
+    member = _command("poll", 0, command)
+    if not isinstance(member, StepCommand) or member.undo is not None:
+        what = f"{member.describe()} with a compensation" if isinstance(member, StepCommand) else member.describe()
+        raise UsageError(f"poll takes the call of a step without a compensation, got {what}")
+    if not callable(until):
+        raise BadValue(f"poll needs until=, a function of the result, got {until!r:.80}", path="until")
+    seconds = seconds_of(every, "every of poll", minimum=0)
+    if not seconds:
+        raise BadValue(f"every={every!r} of poll must be over 0", path="every")
+    rules = PollRules(
+        every=seconds,
+        timeout=None if timeout is None else seconds_of(timeout, "timeout of poll", minimum=0),
+        schedule_to_start=member.terms.schedule_to_start,
+    )
+    return PollCommand(member, likes=until, rules=rules)
 
 
 @overload

@@ -150,7 +150,7 @@ def token_at(instance_id: UUID, position: str) -> str:
             f"{ended['kind']} {ended['name']} at {position} of instance {row.id} is {ended['state']} already",
             instance_id=str(row.id),
         )
-    if step.kind not in (journal.STEP, journal.COMPENSATION) or step.state == transitions.HELD:
+    if step.kind not in journal.RUNS or step.state == transitions.HELD:
         what = f"the {step.kind} {step.name}".strip()
         raise BadValue(
             f"at position {position} of instance {row.id} is {what}, {step.state}; expected a step that may run",

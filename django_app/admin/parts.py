@@ -184,7 +184,7 @@ def _args(step: Any, of: Disclosure, context: Context) -> Shown | None:
         return _too_large(step.args_size)
     if not step.args:
         return None
-    in_words = step.kind in (journal.STEP, journal.COMPENSATION)
+    in_words = step.kind in journal.RUNS
     text = call_lines(step.args, of) if in_words else value_text(step.args, of)
     return context.budget.spend(text, context.sizes.value)
 

@@ -98,9 +98,7 @@ class Reading(Clock):
     def _entries(self, instance_id: UUID, names: tuple[str, ...]) -> Sequence[journal.Entry]:
         # Of a gather its rules as recorded, of a child its terms; of a step, its terms are nothing to replay.
         rules = Case(
-            When(kind__in=(journal.GATHER, journal.CHILD), then=F("options")),
-            default=Value(""),
-            output_field=TextField(),
+            When(kind__in=journal.WITH_OPTIONS, then=F("options")), default=Value(""), output_field=TextField()
         )
         found = self.rows(StepResult).filter(instance_id=instance_id).order_by("id").annotate(rules=rules)
         return [rows.entry((*names, "options"), values) for values in found.values_list(*names, "rules")]

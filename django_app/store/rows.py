@@ -37,7 +37,7 @@ MESSAGE_FIELDS = ("id", "kind", "name", "payload", "stored_at", "taken_turn", "t
 
 DISPATCH_FIELDS = ("id", "name", "queue", "state", "due_at", "options")
 
-DISPATCHED = (journal.STEP, journal.COMPENSATION)  # the kinds that run in a worker
+DISPATCHED = journal.RUNS
 
 
 def instance_row(values: Mapping[str, Any]) -> InstanceRow:

@@ -17,6 +17,7 @@ from django_app.store.closing import Closing
 from django_app.store.retries import retried
 from durable_celery.core import journal
 from durable_celery.core import transitions as t
+from durable_celery.engine.verdicts import end_of_poll
 from durable_celery.errors import NotRetryable
 from durable_celery.ports import NewMessage, Wake
 
@@ -135,7 +136,7 @@ class Steering(Closing):
             raise NotRetryable(
                 f"instance {run_id} was compensated: what its steps did is taken back; start a new one instead", **ids
             )
-        failed = steps.filter(kind=journal.STEP, state=t.FAILED)
+        failed = steps.filter(kind__in=journal.STEPS, state=t.FAILED)
         if failed.exists() and not failed.filter(taken_turn=run["turn"]).exists():
             last = failed.order_by("-taken_turn").values_list("position", flat=True).first()
             raise NotRetryable(
@@ -160,12 +161,16 @@ class Steering(Closing):
             "abandoned": False, "ended_turn": None, "taken_turn": None, "taken_at": None, "start_by_at": None,
             "end_by_at": None,
         }  # fmt: skip
-        steps.filter(kind=journal.STEP, state=t.FAILED, taken_turn=turn).update(**anew)
-        given_up = steps.filter(ended_turn=turn, kind=journal.STEP)
+        begun_again = steps.filter(Q(taken_turn=turn, state=t.FAILED) | Q(ended_turn=turn), kind=journal.POLL)
+        polls = list(begun_again.values_list("pk", "options"))
+        steps.filter(kind__in=journal.STEPS, state=t.FAILED, taken_turn=turn).update(**anew)
+        given_up = steps.filter(ended_turn=turn, kind__in=journal.STEPS)
         given_up.filter(state=t.CANCELLED, limited=True).update(**{**anew, "state": t.HELD, "look_at": None})
         given_up.filter(state=t.CANCELLED).update(**anew)
         given_up.filter(state=t.ABANDONED).update(state=t.RUNNING, abandoned=False, ended_turn=None)
         given_up.update(abandoned=False, ended_turn=None)
+        for pk, options in polls:  # its time begins anew
+            steps.filter(pk=pk, state=t.SCHEDULED).update(end_by_at=end_of_poll(options, now))
         open_again: dict[str, Any] = {
             "state": t.SCHEDULED, "finished_at": None, "ended_turn": None, "abandoned": False, "taken_turn": None,
         }  # fmt: skip

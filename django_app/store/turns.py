@@ -10,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from django.db.models import Case, F, Q, TextField, Value, When
-from django.db.models.functions import Coalesce, Concat
+from django.db.models.functions import Coalesce, Concat, Least
 
 from django_app.models import Marker, Message, StepResult, WorkflowInstance
 from django_app.models.moments import MomentField
@@ -21,6 +21,7 @@ from django_app.store.retries import Busy, retried
 from django_app.store.starting import Starting
 from django_app.store.updates import Updates
 from durable_celery import faults
+from durable_celery.core import journal
 from durable_celery.core import transitions as t
 from durable_celery.ports import Committed, Dispatch, NewEntry, TurnCommit, Wake
 
@@ -62,6 +63,7 @@ class Turns(Updates, Starting):
         self.keep_answers(commit.answers)
         self.keep_rejections(commit.rejected, commit.now)
         self._settle(commit)
+        self._run_again(commit)
         if commit.withdrawn:
             for some in chunks(commit.withdrawn):
                 self.abandon_steps(Q(instance_id=commit.instance_id, pk__in=some), commit.now, commit.turn)
@@ -142,6 +144,20 @@ class Turns(Updates, Starting):
                     ended_turn=commit.turn,
                     **values,
                 )
+
+    def _run_again(self, commit: TurnCommit) -> None:
+        """Whoever gave a poll up since the turn was loaded has moved the revision; a row that is not as it was is a bug
+        or a hand in the table, and then nothing of this turn counts."""
+        for each in commit.again:
+            ended = self.rows(StepResult).filter(
+                pk=each.entry_id, kind=journal.POLL, state=t.SUCCEEDED, taken_turn__isnull=True, abandoned=False
+            )
+            look_at = Least(Value(each.due_at, output_field=MomentField()), Coalesce(F("end_by_at"), each.due_at))
+            if not ended.update(
+                state=t.RETRYING, due_at=each.due_at, start_by_at=each.start_by_at, look_at=look_at, finished_at=None,
+                failures=0, deaths=0, expiries=0, resends=0, unknown_end=False, failure=None,
+            ):  # fmt: skip
+                raise Lost
 
     def _insert_rows(self, commit: TurnCommit, births: Births) -> Sequence[Dispatch]:
         created = [_step(commit, _born(commit, new, births)) for new in commit.entries]

@@ -45,16 +45,25 @@ class Closing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """A poll's result was not liked: its row runs again from ``due_at`` on."""
+
+    position: str
+    due_at: datetime
+    start_by_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """The outcome of replaying a body and feeding it what is new.
 
     ``state`` is WAITING, COMPLETED, FAILED, CANCELLED or BLOCKED. A BLOCKED decision carries its failure and nothing
     else: it appends nothing and takes nothing in. ``taken_entries`` and ``taken_messages`` map row ids to their order
-    in this turn; ``withdrawn`` are positions nobody waits for any more, ``told`` those of children to be asked to end,
-    with the reason. ``delivered_messages`` were given to a wait or a handler in this turn, ``returned_messages`` in an
-    earlier one, and are unread again. ``answers`` and ``rejected`` map ids of update messages to their encoded
-    ``handlers.Answer``; a rejected one is not among those taken. ``warn_at``: when the first of the open waits counts
-    as stuck.
+    in this turn; ``again`` are polls whose result is not taken in. ``withdrawn`` are positions nobody waits for any
+    more, ``told`` those of children to be asked to end, with the reason. ``delivered_messages`` were given to a wait or
+    a handler in this turn, ``returned_messages`` in an earlier one, and are unread again. ``answers`` and ``rejected``
+    map ids of update messages to their encoded ``handlers.Answer``; a rejected one is not among those taken.
+    ``warn_at``: when the first of the open waits counts as stuck.
     """
 
     state: str
@@ -62,6 +71,7 @@ class Decision:
     failure: Failure | None = None
     openings: tuple[Opening, ...] = ()
     closings: tuple[Closing, ...] = ()
+    again: tuple[Again, ...] = ()
     withdrawn: tuple[str, ...] = ()
     told: Mapping[str, str] = field(default_factory=dict)
     taken_entries: Mapping[int, int] = field(default_factory=dict)

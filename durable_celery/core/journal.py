@@ -26,10 +26,14 @@ RACE: Final = "race"
 CHILD: Final = "child"
 SPAWN: Final = "spawn"
 CONDITION: Final = "condition"
+POLL: Final = "poll"
 COMPENSATION: Final = "compensation"
 
+STEPS: Final = (STEP, POLL)  # kinds that a worker runs for the body
+RUNS: Final = (*STEPS, COMPENSATION)  # kinds that run in a worker
 WAITS: Final = (TIMER, SIGNAL, CONDITION)  # kinds that end by a time, of themselves or as a time-out
 COMPOSITES: Final = (GATHER, CHAIN, RACE, SPAWN)  # kinds made of the rows below them
+WITH_OPTIONS: Final = (GATHER, CHILD, POLL)  # kinds whose recorded options replay goes by
 NO_EVENTS: Final = (*COMPOSITES, COMPENSATION)  # kinds the body never sees the end of
 
 SEED: Final = "seed"  # marker of a fork: whose dice it goes on with

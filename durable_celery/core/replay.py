@@ -174,7 +174,8 @@ def _decided(run: Run, fed: list[Event], **outcome: Any) -> Decision:
     return Decision(
         openings=tuple(run.openings),
         closings=tuple(run.closings),
-        withdrawn=tuple(run.withdrawn),
+        again=() if run.ended else tuple(run.again.values()),
+        withdrawn=(*run.withdrawn, *(run.again if run.ended else ())),
         told=run.told,
         taken_entries={event.entry.id: event.order for event in fed if event.entry is not None},
         taken_messages={event.message.id: event.order for event in fed if event.message is not None},

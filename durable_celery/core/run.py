@@ -21,7 +21,7 @@ from durable_celery.core import generator as generators
 from durable_celery.core.cancelling import THROWS, Cancelling
 from durable_celery.core.commands import Command
 from durable_celery.core.conditions import ConditionNode
-from durable_celery.core.decision import Closing, Opening
+from durable_celery.core.decision import Again, Closing, Opening
 from durable_celery.core.handlers import Handlers
 from durable_celery.core.journal import CANCEL, DEADLINE, SEED, UPDATE, Entry, Event, Journal, Message
 from durable_celery.core.patches import Patches
@@ -68,6 +68,7 @@ class Run:
         self.unread: dict[str, deque[Message]] = {}
         self.arrivals: dict[int, int] = {}  # the messages seen so far, by id: which number each was
         self.spawned: list[nodes.Node] = []  # work beside the body that has not ended
+        self.again: dict[str, Again] = {}  # polls whose result was not liked, by position
         self.conditions: list[ConditionNode] = []  # open ones, as they were yielded
         self.risen: deque[nodes.Node] = deque()  # have ended beside what the current event is about
         self.delivered: dict[int, bool] = {}  # given to somebody in this turn; False: got back from an earlier one's
@@ -115,8 +116,8 @@ class Run:
             self._end(value=made)
 
     def feed(self, event: Event) -> bool:
-        """Let the body see one outcome; False if it is of a row that another outcome has just made worthless, or an
-        update that is rejected."""
+        """Let the body see one outcome; False if nobody takes it in: of a row that another outcome has just made
+        worthless, an update that is rejected, a result that its poll does not like."""
         if event.message is not None:
             self._mark(event, f"m{len(self.arrivals) + 1}")  # no id: a fork's copy of the message has another
             self.arrivals[event.message.id] = len(self.arrivals)
@@ -134,6 +135,8 @@ class Run:
         if node is None:
             raise self.mismatch(position, complaints.words(event.entry), "nothing: it does not wait for this row")
         node.take(event)
+        if position in self.again:
+            return False
         self.rise(node)
         self._come_to_rest()
         return True
@@ -185,6 +188,7 @@ class Run:
     def ignore(self, position: str) -> None:
         """The row's own outcome, which may be as new as what came before it, is not for the body."""
         self.leaves.pop(position, None)
+        self.again.pop(position, None)
         self._worthless.add(position)
 
     def close_row(self, closing: Closing) -> None:

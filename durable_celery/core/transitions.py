@@ -2,7 +2,7 @@
 
 Rules of this file:
 - A state changes only along an edge of these tables; the store's guarded UPDATEs take their WHERE from ``sources``.
-- A final state has no edge but ``retry()``'s, from FAILED or CANCELLED.
+- A final state has no edge but ``retry()``'s, from FAILED or CANCELLED, and a poll's, whose result was not liked.
 - PAUSED is an overlay (``paused_at``) over any open state, so it has no edges of its own.
 """
 
@@ -57,7 +57,7 @@ STEP: Final[dict[str, tuple[str, ...]]] = {
     RETRYING: (RUNNING, FAILED, SUCCEEDED, CANCELLED),
     EXTERNAL: (SUCCEEDED, FAILED, RETRYING, ABANDONED, CANCELLED),
     ABANDONED: (SUCCEEDED, FAILED, CANCELLED),
-    SUCCEEDED: (),
+    SUCCEEDED: (RETRYING,),  # a poll whose result is not liked; nothing else
     FAILED: (SCHEDULED,),
     CANCELLED: (SCHEDULED,),
 }

@@ -18,6 +18,7 @@ from durable_celery.core.conditions import ConditionCommand, ConditionNode
 from durable_celery.core.gathering import GatherNode
 from durable_celery.core.handles import JoinCommand, SpawnCommand, SpawnNode, StopCommand, StopNode, WatchNode
 from durable_celery.core.nodes import Node, SignalNode, StepNode, TimerNode
+from durable_celery.core.polling import PollCommand, PollNode
 from durable_celery.core.racing import RaceCommand, RaceNode
 from durable_celery.errors import UsageError
 
@@ -47,6 +48,8 @@ def node_of(run: Run, command: Command[Any], position: str, parent: Node | None,
         return RaceNode(run, command, position, parent, **place)
     if isinstance(command, ConditionCommand):
         return ConditionNode(run, command, position, parent, **place)
+    if isinstance(command, PollCommand):
+        return PollNode(run, command, position, parent, **place)
     if isinstance(command, SpawnCommand):
         return SpawnNode(run, command, position, parent, **place)
     if isinstance(command, JoinCommand):

@@ -30,7 +30,6 @@ from durable_celery.runtime import Incarnation, Runtime
 log = logging.getLogger("durable_celery")
 
 OUTAGE = 60.0  # seconds for which the end of a body is tried to be stored; the pool's last net is later
-HINT_WITHIN = timedelta(seconds=5)  # a retry this near may ride on a broker countdown, as a hint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +202,7 @@ def _change(step: OpenStep, outcome: Outcome, now: datetime) -> StepChange:
 def follow(rt: Runtime, step: OpenStep, change: StepChange, now: datetime) -> None:
     """What a committed change of a step row leads to: a hint for a retry, or a turn where the outcome is waited for."""
     if change.state == transitions.RETRYING:
-        if change.due_at is not None and change.due_at - now <= HINT_WITHIN:
+        if change.due_at is not None and change.due_at - now <= verdicts.HINT_WITHIN:
             terms = verdicts.terms_of(step.options)
             rt.transport.dispatch(
                 [Dispatch(step_id=step.id, name=step.name, queue=change.queue or step.queue, due_at=change.due_at,

@@ -65,6 +65,8 @@ def _step(step: OpenStep, now: datetime) -> str:
         return f"signal {step.name!r} at {step.position}, {since}{until}"
     if step.kind == journal.CONDITION:
         return f"condition at {step.position}, {since}{until}"
+    if step.kind == journal.POLL:
+        return _poll(step, since)
     what = f"{step.kind} {step.name} at {step.position}"
     if step.kind == journal.CHILD:
         child = f"{what} ({identity.child_id(step.instance_id, step.position)})"
@@ -79,6 +81,23 @@ def _step(step: OpenStep, now: datetime) -> str:
     if step.state == transitions.ABANDONED:
         return f"{what}, abandoned, running since {_at(step.started_at)}"
     return f"{what}, in the queue {since}"
+
+
+def _poll(step: OpenStep, since: str) -> str:
+    what = f"poll of step {step.name} at {step.position}, {since}"
+    over = f", until {_at(step.end_by_at)}" if step.end_by_at is not None else ""
+    if step.state == transitions.RUNNING:
+        return f"{what}{over}: start {step.attempt} is running since {_at(step.started_at)}"
+    if step.state == transitions.RETRYING:
+        why = (
+            f"start {step.attempt} ended in {Failure.from_text(step.failure).brief}"
+            if step.failure
+            else (f"the result of start {step.attempt} is not what it waits for")
+        )
+        return f"{what}{over}: {why}, the next at {_at(step.due_at)}"
+    if step.state == transitions.EXTERNAL:
+        return f"{what}{over}: to be completed from outside"
+    return f"{what}{over}: in the queue"
 
 
 def _at(when: datetime | None) -> str:

@@ -24,7 +24,7 @@ from durable_celery.core import compensation, journal, transitions
 from durable_celery.core.decision import Closing, Decision, Opening
 from durable_celery.core.failure import failure_of, printable
 from durable_celery.core.replay import replay
-from durable_celery.engine import budget, children, endings, execution, fleet, history, refusals, verdicts
+from durable_celery.engine import budget, children, endings, execution, fleet, history, polls, refusals, verdicts
 from durable_celery.errors import PayloadError, WorkflowNotFound
 from durable_celery.ports import Committed, InstanceRow, Loaded, NewEntry, Settled, TurnCommit
 from durable_celery.registry import registry
@@ -177,6 +177,7 @@ def _commit(rt: Runtime, commit: TurnCommit, loaded: Loaded) -> str:
     faults.reach("publish.before")
     if committed.dispatches:
         rt.transport.dispatch(committed.dispatches, commit.now)
+    polls.hint(rt, commit)
     children.wake(rt, committed.wakes)
     faults.reach("publish.after")
     if commit.state in transitions.FINAL_STATES or commit.state == transitions.BLOCKED:
@@ -245,6 +246,7 @@ def _commit_of(rt: Runtime, loaded: Loaded, decision: Decision, fingerprint: str
         delivered_messages=decision.delivered_messages,
         returned_messages=decision.returned_messages,
         settled=settled,
+        again=polls.again(decision, ids),
         withdrawn=sorted(withdrawn),
         markers=decision.markers,
         closes=ended,

@@ -14,14 +14,16 @@ from typing import Any
 
 from durable_celery.core import transitions as t
 from durable_celery.core.failure import Failure, lost, timed_out
-from durable_celery.core.journal import WAITS
+from durable_celery.core.journal import POLL, WAITS
 from durable_celery.core.retry import RetryPolicy, delay_after, retries
+from durable_celery.errors import PollTimeout, type_name
 from durable_celery.ports import OpenStep, StepChange
 
 OUTCOME_GRACE = timedelta(seconds=2)  # how long an outcome may lie before the sweep asks for a turn
 RESEND_GRACE = timedelta(seconds=3)  # how long a dispatched row may lie unclaimed before it is sent again
 PATIENCE_CAP = timedelta(minutes=5)
 SOON = timedelta(seconds=5)  # how soon to look again at what waits its turn behind a backlog
+HINT_WITHIN = timedelta(seconds=5)  # what runs again this soon may ride on a broker countdown, as a hint
 KILL_GRACE = timedelta(seconds=5)  # prefork: the body is stopped by signal, 3 s later its process; then comes the fence
 EARLIER = 20
 
@@ -39,6 +41,7 @@ class Terms:
     atomic: bool = False
     soft: float | None = None  # an existing task's own soft limit
     task: Mapping[str, Any] | None = None  # it is an existing Celery task; see TaskCall.options
+    poll: Mapping[str, Any] | None = None  # it is asked again ``every`` so often, for at most ``timeout``
 
 
 @lru_cache(maxsize=1024)
@@ -60,7 +63,8 @@ def after_failure(
 ) -> StepChange:
     """The attempt ended in an error or time-out: another attempt, or (``fatal``: in any case) the step's end.
 
-    No wait follows the last attempt, nor one that could not end before ``schedule_to_close_timeout``.
+    No wait follows the last attempt, nor one that could not end before ``schedule_to_close_timeout``. A poll goes on
+    waiting until its time-out, which is its own kind of end.
     """
     terms = terms_of(step.options)
     failures = step.failures + 1
@@ -69,7 +73,7 @@ def after_failure(
     again = not fatal and not failure.final and step.state != t.ABANDONED
     if again and retries(terms.retry, failures, failure.types or (failure.type,)):
         due_at = now + delay_after(terms.retry, failures, draw)
-        if step.end_by_at is None or due_at < step.end_by_at:
+        if step.kind == POLL or step.end_by_at is None or due_at < step.end_by_at:
             return _again(counted, due_at, failure, terms)
     return _end(counted, t.FAILED, now, failure=failure)
 
@@ -78,7 +82,7 @@ def after_later(step: OpenStep, delay: timedelta, now: datetime) -> StepChange:
     """The body raised RetryLater: again then, nothing counted. Nobody waits for an abandoned one: that is its end."""
     if step.state == t.ABANDONED:
         return _end(step, t.CANCELLED, now, failure=_before(step))
-    if step.end_by_at is not None and now + delay >= step.end_by_at:
+    if step.kind != POLL and step.end_by_at is not None and now + delay >= step.end_by_at:
         text = f"RetryLater({delay.total_seconds():g}) goes beyond schedule_to_close_timeout"
         return _end(step, t.FAILED, now, failure=_with_earlier(step, timed_out(text)))
     return _again(step, now + delay, None, terms_of(step.options))
@@ -128,6 +132,11 @@ def after_loss(
     if step.end_by_at is not None and step.end_by_at <= now:
         return _over(counted, _too_late(step), now)
     return _again(counted, now, _with_earlier(step, lost(why)), terms)
+
+
+def end_of_poll(options: str, now: datetime) -> datetime | None:
+    """When a poll that begins now is over its time."""
+    return _plus(now, (terms_of(options).poll or {}).get("timeout"))
 
 
 # -- the clock -----------------------------------------------------------------------------------------------------
@@ -257,8 +266,17 @@ def _with_earlier(step: OpenStep, failure: Failure) -> Failure:
 
 
 def _too_late(step: OpenStep) -> Failure:
+    if step.kind == POLL:
+        return _not_liked(step)
     attempts = "1 attempt" if step.attempt == 1 else f"{step.attempt} attempts"
     return timed_out(f"not finished within schedule_to_close_timeout, {attempts}")
+
+
+def _not_liked(step: OpenStep) -> Failure:
+    rules, name = terms_of(step.options).poll or {}, type_name(PollTimeout)
+    starts = "1 start" if step.attempt == 1 else f"{step.attempt} starts"
+    failure = timed_out(f"no result was liked within {rules.get('timeout') or 0:g} s, {starts}")
+    return replace(failure, type=name, types=(name,))
 
 
 def _too_long(limit: float) -> Failure:

@@ -12,7 +12,7 @@ from durable_celery.ports.processes import Heartbeat, Lease
 from durable_celery.ports.store import Store, TestedStore
 from durable_celery.ports.tasks import TaskCall, TaskEnd
 from durable_celery.ports.transport import Client, Transport
-from durable_celery.ports.turn import Committed, Dispatch, NewEntry, Settled, TurnCommit, Wake
+from durable_celery.ports.turn import Committed, Dispatch, NewEntry, NotLiked, Settled, TurnCommit, Wake
 
 __all__ = [
     "AttemptRecord",
@@ -29,6 +29,7 @@ __all__ = [
     "NewEntry",
     "NewInstance",
     "NewMessage",
+    "NotLiked",
     "OpenStep",
     "Settled",
     "StepChange",

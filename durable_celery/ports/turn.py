@@ -56,6 +56,15 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NotLiked:
+    """A poll that ran, with a result that is not what it waits for: it runs again from ``due_at`` on."""
+
+    entry_id: int
+    due_at: datetime
+    start_by_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnCommit:
     """All that one turn changes; applied in one transaction or not at all.
 
@@ -72,6 +81,7 @@ class TurnCommit:
     ``children`` are inserted with their rows in ``entries``, ``told`` are positions of earlier ones to be asked to end,
     with the encoded reason. ``parent`` is the row (run and position) that a final state ends. ``has_children``: at the
     end of the body each open one is dealt with by its ``parent_close``.
+    ``again`` are polls to be run again, if nobody has done anything to them since.
     ``answers`` and ``rejected`` are those of updates by message id; ``warn_at`` is when the first open wait is stuck.
     """
 
@@ -96,6 +106,7 @@ class TurnCommit:
     delivered_messages: Collection[int] = ()
     returned_messages: Collection[int] = ()
     settled: Sequence[Settled] = ()
+    again: Sequence[NotLiked] = ()
     withdrawn: Sequence[int] = ()
     markers: Mapping[str, str] = field(default_factory=dict)
     closes: bool = False

@@ -138,6 +138,10 @@ class Driver:
             dropped = opening.position in decision.withdrawn or ended
             assert opening.position not in self.entries
             self.entries[opening.position] = self._entry(opening, closings.get(opening.position), dropped)
+        for again in decision.again:
+            entry = self.entries[again.position]
+            assert (entry.kind, entry.state, entry.taken_turn) == (journal.POLL, transitions.SUCCEEDED, None)
+            self._set(entry, state=transitions.RETRYING, due_at=again.due_at, finished_at=None)
         for entry in list(self.entries.values()):
             if entry.id in decision.taken_entries:
                 order = decision.taken_entries[entry.id]
@@ -171,7 +175,7 @@ class Driver:
             state=opening.state,
             members=opening.members,
             args=opening.args,
-            options=opening.options if opening.kind == journal.GATHER else "",
+            options=opening.options if opening.kind in journal.WITH_OPTIONS else "",
             due_at=opening.due_at,
             compensation=opening.compensation,
         )
@@ -238,7 +242,7 @@ class Driver:
     def open_steps(self) -> list[str]:
         """Positions of steps that a worker could take or has taken, in order."""
         states = (transitions.SCHEDULED, transitions.RETRYING, transitions.RUNNING)
-        return [e.position for e in self.entries.values() if e.kind == journal.STEP and e.state in states]
+        return [e.position for e in self.entries.values() if e.kind in journal.STEPS and e.state in states]
 
     def states(self) -> dict[str, str]:
         """The state of each row."""
@@ -312,6 +316,7 @@ def shown(decision: Decision) -> list[str]:
         + (f" joined {o.join}" if o.join else "")
         for o in decision.openings
     ]
+    lines += [f"again {each.position} at {each.due_at:%H:%M:%S}" for each in decision.again]
     lines += [f"end {c.position} {c.state}" + (f" {c.result}" if c.result else "") for c in decision.closings]
     lines += [f"give up {position}" for position in decision.withdrawn]
     taken = [(order, f"take {pk}") for pk, order in decision.taken_entries.items()]

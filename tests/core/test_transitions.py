@@ -45,8 +45,8 @@ def test_nothing_comes_back_to_pending() -> None:
     assert t.sources(t.INSTANCE, t.PENDING) == ()
 
 
-def test_a_step_that_succeeded_stays_so() -> None:
-    assert t.STEP[t.SUCCEEDED] == ()
+def test_a_step_that_succeeded_stays_so_but_a_poll_that_is_not_liked_runs_again() -> None:
+    assert t.STEP[t.SUCCEEDED] == (t.RETRYING,)
 
 
 def test_nobody_claims_what_is_held_abandoned_or_external() -> None:
