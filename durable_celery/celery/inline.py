@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -53,14 +53,20 @@ class Hint:
 
 
 class InlineTransport:
-    """``ports.Transport`` without a broker. ``celery`` knows the app's tasks, and runs those that exist already."""
+    """``ports.Transport`` without a broker. ``celery`` knows the app's tasks, and runs those that exist already.
 
-    def __init__(self, celery: Transport, clock: MovedClock, *, node: str) -> None:
+    ``after_body`` is called when a step's body has ended, and before anything is stored of it.
+    """
+
+    def __init__(
+        self, celery: Transport, clock: MovedClock, *, node: str, after_body: Callable[[], None] = lambda: None
+    ) -> None:
         self.hints: deque[Hint] = deque()
         self.instances: dict[UUID, None] = {}  # each that a message was about, in order
         self._celery = celery
         self._clock = clock
         self._incarnation = Incarnation(node=node)
+        self._after_body = after_body
 
     def dispatch(self, dispatches: Sequence[Dispatch], now: datetime) -> int:
         """Keep step messages. What is due later does not go: the row has its time, and whoever moves the clock sees it.
@@ -116,14 +122,15 @@ class InlineTransport:
             sweeps.unknown_step(one.step_id)
             return
         timing = (one.close_after, one.look_after)
-        attempts.run(one.step_id, incarnation=self._incarnation, guard=InlineGuard(), timing=timing)
+        attempts.run(one.step_id, incarnation=self._incarnation, guard=InlineGuard(self._after_body), timing=timing)
 
 
 class InlineGuard:
     """Stops no body. One that raises what it would be stopped by (a mock does) counts as stopped."""
 
-    def __init__(self) -> None:
+    def __init__(self, after_body: Callable[[], None]) -> None:
         self.fired = False
+        self._after_body = after_body
 
     def limit(self, seconds: float | None, token: str) -> AbstractContextManager[None]:
         """Around the body of a step."""
@@ -140,3 +147,5 @@ class InlineGuard:
         except SoftTimeLimitExceeded:
             self.fired = True
             raise
+        finally:
+            self._after_body()

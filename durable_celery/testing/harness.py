@@ -21,6 +21,7 @@ from durable_celery.runtime import Runtime
 from durable_celery.testing import mocks
 from durable_celery.testing.determinism import decide_twice
 from durable_celery.testing.mocks import Mock
+from durable_celery.testing.replaying import disagreement, disagreement_elsewhere, recorded
 from durable_celery.testing.runs import Run, handle_of
 
 P = ParamSpec("P")
@@ -54,8 +55,10 @@ class Harness:
     def __enter__(self) -> Harness:
         self._before = outer = runtime.current()
         self._clock = MovedClock(self._begin or datetime.now(timezone.utc))
-        self._transport = InlineTransport(CeleryTransport(outer.settings), self._clock, node="test")
         self._store = outer.store.for_tests(self._clock.local)
+        self._transport = InlineTransport(
+            CeleryTransport(outer.settings), self._clock, node="test", after_body=self._store.run_committed
+        )
         runtime.install(
             Runtime(store=self._store, transport=self._transport, settings=outer.settings, clock=self._clock,
                     announce=outer.announce, decide=self._decide, lasting=True)
@@ -84,7 +87,8 @@ class Harness:
         self._refuse_inside("run")
         started = self.start(workflow, *args, **kwargs)
         self.finish(started)
-        self._raise_mismatch(started)
+        if self.check:
+            self._raise_mismatch(started)
         return started
 
     def start(self, workflow: Callable[P, Any] | Any, /, *args: P.args, **kwargs: P.kwargs) -> Run[Any]:
@@ -129,6 +133,33 @@ class Harness:
         handle = handle_of(target)
         self._settle()
         self._hop_until(None, lambda: handle.status in (*transitions.FINAL_STATES, transitions.BLOCKED))
+
+    def query(self, target: Any, name: str, *args: Any) -> Any:
+        """Ask a run (a handle, an id) what its ``query(name, ...)`` answers; see ``WorkflowHandle.query``."""
+        return handle_of(target).query(name, *args)
+
+    def update(self, target: Any, name: str, *args: Any, update_id: str | None = None) -> Any:
+        """Have a run take in an update, run what follows at this moment, and return the answer.
+
+        ``UpdateRejected`` as from ``WorkflowHandle.update``; ``TimeoutError`` if it does not take it in now.
+        """
+        self._refuse_inside("update")
+        handle = handle_of(target)
+        update_id = handle.update(name, *args, update_id=update_id, wait=False)
+        self._settle()
+        return handle.update(name, *args, update_id=update_id, timeout=0)
+
+    def check_replay(self, target: Any) -> None:
+        """Replay the journal of a run here and under other hash seeds; ``NonDeterminism`` if the body then asks for
+        something else, or with other arguments.
+
+        It finds what the check of each decision cannot: the order of a set of strings is the same within a process.
+        The first call starts four processes that know the project's code; the workflow must be defined in a module.
+        """
+        runs = [recorded(run_id) for run_id in self._store.runs_of(UUID(handle_of(target).id))]
+        found = next(filter(None, map(disagreement, runs)), None) or disagreement_elsewhere(runs)
+        if found is not None:
+            raise found
 
     def mock(self, target: Any, *, return_value: Any = None, side_effect: Any = None) -> Mock:
         """Put a mock in place of a step, an existing Celery task, a child workflow, or what has this name.
@@ -183,9 +214,14 @@ class Harness:
             )
 
     def _raise_mismatch(self, run: Run[Any]) -> None:
+        """What has blocked it, or would be another on replay."""
         row = self._store.find(UUID(run.id))
-        if self.check and row is not None and row.state == transitions.BLOCKED and row.failure:
-            failure = Failure.from_text(row.failure)
+        failure = Failure.from_text(row.failure) if row is not None and row.failure else Failure(type="")
+        if row is not None and row.state == transitions.BLOCKED:
             if failure.type == type_name(NonDeterminism):
-                position = str(failure.attributes.get("position", ""))
-                raise NonDeterminism(failure.message, instance_id=run.id, position=position)
+                raise NonDeterminism(failure.message, instance_id=run.id)
+            return
+        for run_id in self._store.runs_of(UUID(run.id)):
+            found = disagreement(recorded(run_id))
+            if found is not None:
+                raise found

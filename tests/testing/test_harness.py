@@ -235,20 +235,31 @@ def test_time_does_not_go_back(durable: Harness) -> None:
 
 
 @step(name="kit.after_commit", retry=None)
-def after_commit(note: str) -> int:
+def after_commit(note: str) -> list[str]:
     with transaction.atomic():
         transaction.on_commit(lambda: told.append(note))
-        seen = len(told)
-    return seen
+        return list(told)
+
+
+@step(name="kit.after_atomic", atomic=True)
+def after_atomic(note: str) -> None:
+    transaction.on_commit(lambda: told.append(note))
+
+
+@step(name="kit.look")
+def look() -> list[str]:
+    return list(told)
 
 
 told: list[str] = []
 
 
 @workflow(name="kit.tell")
-def tell(note: str) -> Workflow[int]:
-    yield from after_commit(note)
-    return len(told) if note else 0
+def tell() -> Workflow[list[list[str]]]:
+    first = yield from after_commit("first")
+    second = yield from look()
+    yield from after_atomic("second")
+    return [first, second, (yield from look())]
 
 
 @pytest.mark.parametrize("database", ["db", "transactional_db"])
@@ -285,8 +296,8 @@ class TestTransactions:
             transaction.on_commit(lambda: told.append(fulfil.start(7).id))
         durable.run_until_idle()
         assert durable.run_of(told[0]).result == "parcel 7"
-        assert durable.run(tell, "note").status == "COMPLETED"
-        assert told[1:] == ["note"]
+        told.clear()
+        assert durable.run(tell).result == [[], ["first"], ["first", "second"]]
 
 
 def test_a_transaction_that_commits_needs_no_other_spelling(durable: Harness, transactional_db: None) -> None:
