@@ -7,6 +7,7 @@ from durable_celery.client import WorkflowHandle, get_handle
 from durable_celery.codec import register_type
 from durable_celery.combinators import gather, poll, race, shield, sleep, sleep_until, spawn, wait_until
 from durable_celery.context import current_step
+from durable_celery.continuing import continue_as_new
 from durable_celery.core.commands import Command
 from durable_celery.core.handles import Handle
 from durable_celery.core.racing import Winner
@@ -117,6 +118,7 @@ __all__ = [
     "aheartbeat_step",
     "canvas",
     "complete_step",
+    "continue_as_new",
     "current_step",
     "current_workflow",
     "deprecate_patch",

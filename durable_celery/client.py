@@ -73,10 +73,9 @@ class Client:
 
 
 def get_handle(id: str | UUID) -> WorkflowHandle[Any]:
-    """The handle of an instance; ``InstanceNotFound`` if there is none."""
+    """The handle of an instance, by its id or that of any of its runs; ``InstanceNotFound`` if there is none."""
     handle: WorkflowHandle[Any] = WorkflowHandle(str(_id_of(id)))
-    handle._row()
-    return handle
+    return WorkflowHandle(str(handle._row().chain_id))
 
 
 aget_handle = in_thread(get_handle)

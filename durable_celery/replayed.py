@@ -22,7 +22,8 @@ STATUS_LENGTH = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowInfo:
-    """The instance a body runs for. ``history_length`` counts the journal rows the body has asked for so far, so
+    """The instance a body runs for. ``id`` stays through ``continue_as_new``, ``run_number`` counts from 1 and
+    ``run_id`` is that run's. ``history_length`` counts the journal rows the body has asked for so far, so
     that it is the same on replay; ``is_replaying`` is true until the body does something for the first time."""
 
     id: str
@@ -35,6 +36,7 @@ class WorkflowInfo:
     is_replaying: bool = False
     history_length: int = 0
     cancel_requested: bool = False
+    run_number: int = 1
 
 
 def now() -> datetime:
@@ -97,6 +99,7 @@ def current_workflow() -> WorkflowInfo:
         parent_id=info.parent_id, is_replaying=run.replaying,
         history_length=run.rows,
         cancel_requested=run.cancelling.message is not None,
+        run_number=info.run_number,
     )  # fmt: skip
 
 

@@ -278,8 +278,8 @@ class Pump:
 
 def _untaken_messages() -> QuerySet[StoredMessage]:
     """Those that a turn may still take in; of one that lies for minutes, nobody waits for its name."""
-    working = WorkflowInstance.objects.filter(state__in=WORKING, paused_at__isnull=True).values("id")
-    untaken = StoredMessage.objects.filter(taken_turn__isnull=True, instance_id__in=working)
+    working = WorkflowInstance.objects.filter(state__in=WORKING, paused_at__isnull=True).values("chain_id")
+    untaken = StoredMessage.objects.filter(taken_turn__isnull=True, chain_id__in=working)
     fresh: QuerySet[StoredMessage] = untaken.filter(look_at__lt=F("stored_at") + timedelta(minutes=5))
     return fresh
 

@@ -18,6 +18,8 @@ from durable_celery.core import identity
 from durable_celery.core import transitions as t
 from durable_celery.ports import Created, NewInstance
 
+STARTED = ("name", "state", "args", "start_at")
+
 
 @dataclass(slots=True)
 class Plan:
@@ -127,20 +129,28 @@ class Starting(Closing):
     # -- answering -------------------------------------------------------------------------------------------------
 
     def _answers(self, instances: Sequence[NewInstance], plan: Plan) -> list[Created]:
-        # Of a chain that holds a key, what its first run was started with: that is what a start is compared to.
-        found: dict[UUID, tuple[str, str, datetime]] = {}
+        """Of an instance that was there, what it was started with: its first run, whatever it has come to since."""
+        found: dict[UUID, tuple[str, str, str, datetime]] = {}
         for some in chunks(set(plan.existing.values())):
-            rows = self.rows(WorkflowInstance).filter(pk__in=some).values_list("pk", "state", "args", "start_at")
-            found |= {pk: (state, args, start_at) for pk, state, args, start_at in rows}
+            rows = self.rows(WorkflowInstance).filter(pk__in=some).values_list("pk", *STARTED)
+            found |= {pk: started for pk, *started in rows}
         answers = []
         for i, new in enumerate(instances):
             if i in plan.insert:
                 answers.append(Created(id=new.id, created=True, state=t.PENDING, args=new.args, start_at=new.start_at))
             else:
                 pk = plan.existing[i]
-                state, args, start_at = found.get(pk, (t.PENDING, new.args, new.start_at))
+                name, state, args, start_at = found.get(pk, (new.name, t.PENDING, new.args, new.start_at))
+                if state == t.CONTINUED:
+                    name, state, args, start_at = self._under(pk, new.name) or (name, state, args, start_at)
                 answers.append(Created(id=pk, created=False, state=state, args=args, start_at=start_at))
         return answers
+
+    def _under(self, chain_id: UUID, name: str) -> tuple[str, str, str, datetime] | None:
+        """The state of a chain, and what the first of its runs under this workflow's name was given."""
+        runs = self.rows(WorkflowInstance).filter(chain_id=chain_id, name=name).order_by("run_number")
+        first = runs.values_list(*STARTED).first()
+        return first and (first[0], self.newest_run(chain_id).state, *first[2:])
 
     def _deliver(self, instances: Sequence[NewInstance], plan: Plan, created: Sequence[Created]) -> None:
         for i in plan.existing.keys() - plan.repeated:

@@ -19,6 +19,7 @@ from django_app.store.children import GRACE, Births, wakes_of
 from django_app.store.connected import by_id, by_size, chunks
 from django_app.store.retries import Busy, retried
 from django_app.store.starting import Starting
+from django_app.store.succession import Succession
 from django_app.store.updates import Updates
 from durable_celery import faults
 from durable_celery.core import journal
@@ -32,13 +33,14 @@ class Lost(Exception):  # noqa: N818 - rolls the transaction back
     """Somebody else was first."""
 
 
-class Turns(Updates, Starting):
+class Turns(Updates, Succession, Starting):
     """Committing turns."""
 
     @retried
     def commit_turn(self, commit: TurnCommit) -> Committed | None:
         """Apply a turn; None if the revision moved, or, when closing, a message came or a sender is at the mailbox.
 
+        A run that goes on as ``commit.successor`` closes nothing; ``KeyConflict`` if its key is taken where it goes.
         None means that nothing was changed. A BLOCKED commit changes the state, its reason and the revision, no more.
         """
         wakes: list[Wake] = []
@@ -52,7 +54,10 @@ class Turns(Updates, Starting):
 
     def _apply(self, commit: TurnCommit, wakes: list[Wake]) -> Sequence[Dispatch]:
         final = commit.state in t.FINAL_STATES
-        if final and commit.state != t.CONTINUED:
+        successor = commit.successor
+        if successor is not None:
+            self.move_key(commit, successor)
+        elif final:
             self.release_key(commit.chain_id or commit.instance_id, commit.state)
         births = self.judge_children(commit) if commit.children else Births()
         self._swap(commit, _values(commit, final=final))
@@ -67,10 +72,14 @@ class Turns(Updates, Starting):
         if commit.withdrawn:
             for some in chunks(commit.withdrawn):
                 self.abandon_steps(Q(instance_id=commit.instance_id, pk__in=some), commit.now, commit.turn)
-            if commit.state in (t.FAILED, t.CANCELLED) and self._owing(commit.instance_id):
+            if commit.state in (t.FAILED, t.CANCELLED, t.CONTINUED) and self._owing(commit.instance_id):
                 raise Lost  # claimed since the turn was loaded: its compensation must not be forgotten
         created = self._insert_rows(commit, births)
-        if commit.closes or final:
+        if successor is not None:
+            self.leave_unread(commit)
+            self.insert_successor(commit, successor)
+            self.unlook_steps(commit.instance_id)
+        elif commit.closes or final:
             self._close(commit, final=final)
         if final and commit.state != t.CONTINUED and commit.parent is not None:
             self.settle_parent(

@@ -74,9 +74,11 @@ class Cancelling:
     def take_late(self, message: Message | None) -> bool:
         """A cancel stored before the turn in which the body ends anyway: whoever sent it was told that it counts.
 
-        A deadline is nobody's wish; a body that ends in the very turn has kept it.
+        A deadline is nobody's wish; a body that ends in the very turn has kept it, unless it only goes on as another.
         """
-        if message is None or message.kind != CANCEL or self.message is not None:
+        if message is None or self.message is not None:
+            return False
+        if message.kind != CANCEL and not self._run.continuing.takes_back(message):
             return False
         self.message = message
         self._run.consumed(message)

@@ -54,14 +54,24 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Continuation:
+    """What a run that continues goes on as: the workflow and its encoded arguments."""
+
+    name: str
+    version: int
+    args: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """The outcome of replaying a body and feeding it what is new.
 
-    ``state`` is WAITING, COMPLETED, FAILED, CANCELLED or BLOCKED. A BLOCKED decision carries its failure and nothing
-    else: it appends nothing and takes nothing in. ``taken_entries`` and ``taken_messages`` map row ids to their order
-    in this turn; ``again`` are polls whose result is not taken in. ``withdrawn`` are positions nobody waits for any
-    more, ``told`` those of children to be asked to end, with the reason. ``delivered_messages`` were given to a wait or
-    a handler in this turn, ``returned_messages`` in an earlier one, and are unread again. ``answers`` and ``rejected``
+    ``state`` is WAITING, COMPLETED, FAILED, CANCELLED, CONTINUED (as ``continuation``) or BLOCKED. A BLOCKED decision
+    carries its failure and nothing else: it appends nothing and takes nothing in. ``taken_entries`` and
+    ``taken_messages`` map row ids to their order in this turn; ``again`` are polls whose result is not taken in.
+    ``withdrawn`` are positions nobody waits for any more, ``told`` those of children to be asked to end, with the
+    reason. ``delivered_messages`` were given to a wait or a handler in this turn, ``returned_messages`` in an earlier
+    one, and are unread again. ``answers`` and ``rejected``
     map ids of update messages to their encoded ``handlers.Answer``; a rejected one is not among those taken.
     ``warn_at``: when the first of the open waits counts as stuck.
     """
@@ -78,6 +88,7 @@ class Decision:
     taken_messages: Mapping[int, int] = field(default_factory=dict)
     delivered_messages: tuple[int, ...] = ()
     returned_messages: tuple[int, ...] = ()
+    continuation: Continuation | None = None
     markers: Mapping[str, str] = field(default_factory=dict)
     status_text: str | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)

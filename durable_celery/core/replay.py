@@ -61,6 +61,8 @@ def replay(
         problem, place = _drive(run, body, args, kwargs, journals.events(journal, turn=turn, now=now), fed)
     if problem is None and run.ended and (ended := _cancelled(run)) is not None:
         return _decided(run, fed, **ended)
+    if problem is None and run.ended and run.error is None and run.continuing.next is not None:
+        return _decided(run, fed, state=transitions.CONTINUED, continuation=run.continuing.next)
     if problem is None and run.ended:
         problem = run.error
         if problem is None:

@@ -21,6 +21,7 @@ from durable_celery.core import generator as generators
 from durable_celery.core.cancelling import THROWS, Cancelling
 from durable_celery.core.commands import Command
 from durable_celery.core.conditions import ConditionNode
+from durable_celery.core.continuing import ContinueCommand, Continuing, Leaving
 from durable_celery.core.decision import Again, Closing, Opening
 from durable_celery.core.handlers import Handlers
 from durable_celery.core.journal import CANCEL, DEADLINE, SEED, UPDATE, Entry, Event, Journal, Message
@@ -91,6 +92,7 @@ class Run:
         self._generator: Generator[Any, Any, Any] | None = None
         self._awaited: nodes.Node | None = None
         self.cancelling = Cancelling(self)
+        self.continuing = Continuing(self)
         self.patches = Patches(self)
         self.handlers = Handlers(self)
         self._worthless: set[str] = set()  # rows whose own outcome the body will not see
@@ -355,6 +357,10 @@ class Run:
                     return
                 value, error = None, self.cancelling.error()
                 continue
+            if isinstance(command, ContinueCommand):
+                self._require_all_yielded()
+                value, error = None, self.continuing.leave(command, self.where())
+                continue
             node = self._open(command)
             self._awaited = node
             if not node.settled:
@@ -393,12 +399,11 @@ class Run:
 
     def _end(self, value: Any = None, error: BaseException | None = None) -> None:
         self.patches.complain()
+        if isinstance(error, Leaving):
+            error = None
         if error is None:
             self._complain()
-            for reference in list(self._built.values()):
-                command = reference()
-                if command is not None and command is not value and not command.used and self._missed(command):
-                    raise complaints.unyielded(command)
+            self._require_all_yielded(value)
         if (
             self.replaying
             and not self.recorded_only
@@ -407,3 +412,9 @@ class Run:
             end = "its end by a return" if error is None else f"its end by {error!r:.200}"
             raise self.mismatch(str(self._ordinals + 1), "more of this run", end)
         self.ended, self.value, self.error = True, value, error
+
+    def _require_all_yielded(self, value: Any = None) -> None:
+        for reference in list(self._built.values()):
+            command = reference()
+            if command is not None and command is not value and not command.used and self._missed(command):
+                raise complaints.unyielded(command)

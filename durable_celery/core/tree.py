@@ -56,4 +56,4 @@ def node_of(run: Run, command: Command[Any], position: str, parent: Node | None,
         return WatchNode(run, command, position, parent, **place)
     if isinstance(command, StopCommand):
         return StopNode(run, command, position, parent, **place)
-    raise UsageError(f"{command.describe()} cannot be yielded")
+    raise UsageError(f"{command.describe()} cannot be a part of another command; yield it by itself")

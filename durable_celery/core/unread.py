@@ -18,12 +18,12 @@ def put_back(run: Run, messages: Iterable[Message]) -> None:
     That wait rises after what is rising now, which may be in the middle of a node above both.
     """
     for message in sorted(messages, key=lambda each: run.arrivals[each.id]):
+        run.returned(message)
         waits = run.waits.get(message.name)
         if waits:
             node = waits[0]
             node.deliver(message)
             run.risen.append(node)
             continue
-        run.returned(message)
         kept = [*run.unread.get(message.name, ()), message]
         run.unread[message.name] = deque(sorted(kept, key=lambda each: run.arrivals[each.id]))

@@ -24,8 +24,19 @@ from durable_celery.core import compensation, journal, transitions
 from durable_celery.core.decision import Closing, Decision, Opening
 from durable_celery.core.failure import failure_of, printable
 from durable_celery.core.replay import replay
-from durable_celery.engine import budget, children, endings, execution, fleet, history, polls, refusals, verdicts
-from durable_celery.errors import PayloadError, WorkflowNotFound
+from durable_celery.engine import (
+    budget,
+    children,
+    endings,
+    execution,
+    fleet,
+    history,
+    polls,
+    refusals,
+    successors,
+    verdicts,
+)
+from durable_celery.errors import KeyConflict, PayloadError, WorkflowNotFound
 from durable_celery.ports import Committed, InstanceRow, Loaded, NewEntry, Settled, TurnCommit
 from durable_celery.registry import registry
 from durable_celery.replayed import WorkflowInfo
@@ -108,7 +119,7 @@ def _has_new(loaded: Loaded, now: datetime) -> bool:
 def _decide(rt: Runtime, loaded: Loaded, definition: WorkflowDefinition[Any, Any], now: datetime) -> Decision:
     instance = loaded.instance
     info = WorkflowInfo(
-        id=str(instance.chain_id), run_id=str(instance.id), key=instance.key,
+        id=str(instance.chain_id), run_id=str(instance.id), run_number=instance.run_number, key=instance.key,
         name=instance.name, version=instance.version,
         started_at=instance.started_at or now,
         parent_id=str(instance.parent_chain_id or instance.parent_id) if instance.parent_id else None,
@@ -169,7 +180,12 @@ def _with_result(rt: Runtime, decision: Decision, definition: WorkflowDefinition
 
 def _commit(rt: Runtime, commit: TurnCommit, loaded: Loaded) -> str:
     faults.reach("turn.before_commit")
-    committed: Committed | None = rt.store.commit_turn(commit)
+    try:
+        committed: Committed | None = rt.store.commit_turn(commit)
+    except KeyConflict as error:
+        if commit.successor is None:
+            raise
+        return _commit(rt, successors.refused(commit, error, loaded.instance.deadline_at), loaded)
     faults.reach("turn.after_commit")
     if committed is None:
         return "lost"
@@ -180,6 +196,8 @@ def _commit(rt: Runtime, commit: TurnCommit, loaded: Loaded) -> str:
     polls.hint(rt, commit)
     children.wake(rt, committed.wakes)
     faults.reach("publish.after")
+    if commit.successor is not None:
+        return successors.follow(rt, commit.successor, loaded.instance)
     if commit.state in transitions.FINAL_STATES or commit.state == transitions.BLOCKED:
         return "parked"
     if commit.state == transitions.COMPENSATING and not committed.dispatches:
@@ -245,6 +263,7 @@ def _commit_of(rt: Runtime, loaded: Loaded, decision: Decision, fingerprint: str
         taken_messages=decision.taken_messages,
         delivered_messages=decision.delivered_messages,
         returned_messages=decision.returned_messages,
+        successor=decision.continuation and successors.successor(decision.continuation, instance, now),
         settled=settled,
         again=polls.again(decision, ids),
         withdrawn=sorted(withdrawn),
@@ -345,6 +364,7 @@ def _report(rt: Runtime, commit: TurnCommit, loaded: Loaded) -> None:
         log.error("workflow %s instance %s is BLOCKED: %s", instance.name, instance.id, commit.waiting_for)
         rt.announce("workflow_blocked", instance.id)
     elif commit.state in transitions.FINAL_STATES:
-        rt.announce("workflow_finished", instance.id)
-    elif instance.turn == 0:
+        if commit.state != transitions.CONTINUED:  # a chain ends once, and starts once
+            rt.announce("workflow_finished", instance.id)
+    elif instance.turn == 0 and instance.run_number == 1:
         rt.announce("workflow_started", instance.id)

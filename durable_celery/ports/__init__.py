@@ -12,7 +12,7 @@ from durable_celery.ports.processes import Heartbeat, Lease
 from durable_celery.ports.store import Store, TestedStore
 from durable_celery.ports.tasks import TaskCall, TaskEnd
 from durable_celery.ports.transport import Client, Transport
-from durable_celery.ports.turn import Committed, Dispatch, NewEntry, NotLiked, Settled, TurnCommit, Wake
+from durable_celery.ports.turn import Committed, Dispatch, NewEntry, NotLiked, Settled, Successor, TurnCommit, Wake
 
 __all__ = [
     "AttemptRecord",
@@ -35,6 +35,7 @@ __all__ = [
     "StepChange",
     "Store",
     "StoredUpdate",
+    "Successor",
     "TaskCall",
     "TaskEnd",
     "TestedStore",

@@ -73,7 +73,8 @@ class Store(Protocol):
     def commit_turn(self, commit: TurnCommit) -> Committed | None:
         """Apply a turn by compare-and-swap on ``revision``.
 
-        None if the revision moved or a message came before closing.
+        None if the revision moved or a message came before closing. ``KeyConflict`` if the run continues as another
+        workflow in which its key is taken.
         """
 
     def note_waiting(self, instance_id: UUID, waiting_for: str) -> None:

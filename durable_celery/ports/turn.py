@@ -65,6 +65,25 @@ class NotLiked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Successor:
+    """The next run of a chain, for a run that ends CONTINUED; what is not here is carried over by the store.
+
+    ``key`` is the chain's, ``before`` the workflow it ran until now: under another name the key moves along.
+    """
+
+    id: UUID
+    name: str
+    version: int
+    args: str
+    key: str | None = None
+    before: str = ""
+    queue: str = ""
+    priority: int | None = None
+    expected_at: datetime | None = None
+    look_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TurnCommit:
     """All that one turn changes; applied in one transaction or not at all.
 
@@ -105,6 +124,7 @@ class TurnCommit:
     taken_messages: Mapping[int, int] = field(default_factory=dict)
     delivered_messages: Collection[int] = ()
     returned_messages: Collection[int] = ()
+    successor: Successor | None = None  # with state CONTINUED
     settled: Sequence[Settled] = ()
     again: Sequence[NotLiked] = ()
     withdrawn: Sequence[int] = ()
