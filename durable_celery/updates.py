@@ -75,6 +75,7 @@ def look(sent: Sent, *, seconds: float | None, is_over: bool) -> Answer | None:
     Raises ``UpdateRejected``; ``InstanceClosed`` where no turn will take it in; and, instead of another look,
     ``TimeoutError`` or, for who waits for ever, ``WorkflowBlocked``.
     """
+    runtime.current().idle()
     store = runtime.current().store
     found = store.update_of(sent.instance_id, sent.update_id)
     if found is None:

@@ -61,7 +61,7 @@ class Harness:
         )
         runtime.install(
             Runtime(store=self._store, transport=self._transport, settings=outer.settings, clock=self._clock,
-                    announce=outer.announce, decide=self._decide, lasting=True)
+                    announce=outer.announce, decide=self._decide, idle=self._settle, lasting=True)
         )  # fmt: skip
         return self
 

@@ -7,7 +7,19 @@ from typing import Any
 
 from django_app import doctor
 from django_app.models import Message, WorkflowInstance
-from durable_celery import Signal, Workflow, WorkflowFailed, gather, query, sleep, step, update, uuid4, workflow
+from durable_celery import (
+    Signal,
+    Workflow,
+    WorkflowFailed,
+    gather,
+    query,
+    sleep,
+    step,
+    update,
+    uuid4,
+    wait_until,
+    workflow,
+)
 from tests.pump import BEGIN, Pump, counted
 
 go = Signal("go", int)
@@ -111,6 +123,44 @@ def test_a_turn_of_updates_costs_no_more_statements_the_more_there_are(pump: Pum
         return len(sent)
 
     assert cost(40) == cost(2)
+
+
+@workflow
+def gathering(run: str) -> Workflow[list[Any]]:
+    seen: list[int] = []
+    state = {"status": "open", "most": 2}
+    go.on(seen.append)
+    query("status", lambda: state["status"])
+    update("most", lambda number: state.update(most=number))
+    enough = yield from wait_until(lambda: len(seen) >= int(state["most"]), timeout=60)
+    state["status"] = "closed"
+    yield from sleep(1)
+    return [enough, seen]
+
+
+def test_a_handler_and_an_update_wake_a_body_that_waits_for_what_they_note(pump: Pump) -> None:
+    handle, other = gathering.start("a"), gathering.start("b")
+    pump.drain()
+    assert handle.query("status") == "open"
+    for each in (handle, other):
+        each.signal("go", 1)
+    pump.drain()
+    assert handle.query("status") == "open"
+    handle.signal("go", 2)
+    other.update("most", 1, wait=False)
+    pump.drain()
+    assert (handle.query("status"), other.query("status")) == ("closed", "closed")
+    pump.advance_time(1)
+    assert (handle.result(timeout=0), other.result(timeout=0)) == ([True, [1, 2]], [True, [1]])
+
+
+def test_a_failing_handler_ends_a_body_that_waits_for_a_condition_or_for_its_cancel(pump: Pump) -> None:
+    handle = handling.start()
+    pump.drain()
+    handle.cancel()
+    handle.signal("go", 13)
+    pump.drain()
+    assert handle.status == "CANCELLED"
 
 
 @workflow
