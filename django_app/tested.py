@@ -73,10 +73,10 @@ class TestedStore(AnnouncingStore):
             self.claimed.append((claimed.step.instance_id, claimed.step.position, claimed.step.name))
         return claimed
 
-    def load(self, instance_id: UUID, *, args: bool = False) -> Loaded | None:
+    def load(self, instance_id: UUID, **options: bool) -> Loaded | None:
         """Read a run for a turn. What the step before it has committed, it has committed by now."""
         self.run_committed()
-        return super().load(instance_id, args=args)
+        return super().load(instance_id, **options)
 
     def heartbeat(
         self, step_id: int, token: str, details: str | None, now: datetime, look_at: datetime | None
