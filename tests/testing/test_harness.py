@@ -254,7 +254,7 @@ def look() -> list[str]:
 told: list[str] = []
 
 
-@workflow(name="kit.tell")
+@workflow(name="kit.tell_all")
 def tell() -> Workflow[list[list[str]]]:
     first = yield from after_commit("first")
     second = yield from look()
