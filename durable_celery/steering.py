@@ -66,8 +66,10 @@ def resume(instance_id: UUID) -> None:
 def retry(instance_id: UUID) -> None:
     """Reopen the last failure or block: its failed steps start afresh. ``NotRetryable`` says why it cannot be."""
     rt = runtime.current()
-    rt.store.reopen(instance_id, rt.clock.now())
+    wakes: list[Wake] = []
+    rt.store.reopen(instance_id, rt.clock.now(), wakes)
     rt.store.on_commit(lambda: rt.transport.advance(instance_id))
+    rt.store.on_commit(lambda: children.wake(rt, wakes))
 
 
 def _request_end(instance_id: UUID, kind: str, reason: str) -> str:

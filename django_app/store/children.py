@@ -88,7 +88,9 @@ class Children(Messages, Keys):
     ) -> None:
         """The child at this row of its parent ended: so does the row, unless it has already."""
         parent_id, position = parent
-        row = self.rows(StepResult).filter(instance_id=parent_id, position=position, kind=journal.CHILD)
+        mine = self.rows(StepResult).filter(instance_id=parent_id, position=position, kind=journal.CHILD)
+        # By its key: MySQL might lock the rows of others on its way.
+        row = self.rows(StepResult).filter(pk__in=list(mine.values_list("pk", flat=True)))
         look_at = Case(
             When(abandoned=True, then=Value(None)), default=Value(now + GRACE), output_field=MomentField()
         )  # fmt: skip
@@ -96,7 +98,7 @@ class Children(Messages, Keys):
             state=ENDS[state], result=result, failure=failure, finished_at=now, look_at=look_at, resends=0
         ):
             return
-        queue, join, abandoned = row.values_list("instance__queue", "join", "abandoned").get()
+        queue, join, abandoned = row.values_list("instance__queue", "join", "abandoned")[0]
         if not abandoned:
             wakes.append(Wake(instance_id=parent_id, queue=queue, join=join or ""))
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from django.db.models import Case, CharField, F, Q, Value, When
+from django.db.models import Case, CharField, F, Q, QuerySet, Value, When
 
 from django_app.models import Mailbox, Message, StepResult
 from django_app.models.moments import MomentField
@@ -54,7 +55,7 @@ class Closing(Children, Chains):
         """Give up rows: unclaimed ones are CANCELLED, claimed ones ABANDONED; in one statement, none slips through."""
         unclaimed = When(state__in=UNCLAIMED, then=Value(now, output_field=MomentField()))
         # MySQL assigns from left to right: what depends on the state comes before it.
-        self.rows(StepResult).filter(wanted, taken_turn__isnull=True, abandoned=False).update(
+        self._pinned(self.rows(StepResult).filter(wanted, taken_turn__isnull=True, abandoned=False)).update(
             finished_at=Case(unclaimed, default=F("finished_at"), output_field=MomentField()),
             look_at=Case(When(state__in=t.CLAIMED, then=F("look_at")), default=Value(None), output_field=MomentField()),
             abandoned=True,
@@ -69,7 +70,17 @@ class Closing(Children, Chains):
 
     def unlook_steps(self, instance_id: UUID) -> None:
         """Nothing of a closed instance stands in the sweep's way."""
-        self.rows(StepResult).filter(instance_id=instance_id, look_at__isnull=False).update(look_at=None)
+        self._pinned(self.rows(StepResult).filter(instance_id=instance_id, look_at__isnull=False)).update(look_at=None)
+
+    def _pinned(self, found: QuerySet[Any]) -> QuerySet[Any]:
+        """These rows of an instance whose row is locked, to be changed by their keys.
+
+        MySQL locks as it scans, an index before the row, and who changes a row by its key locks it before its indexes:
+        a child that ends now would deadlock with its parent. Where a read may show an older state they are scanned.
+        """
+        if self.vendor != "mysql" or getattr(self.connection, "isolation_level", None) != "read committed":
+            return found
+        return self.rows(StepResult).filter(pk__in=list(found.order_by("pk").values_list("pk", flat=True)))
 
     def terminate(
         self, instance_id: UUID, now: datetime, failure: str | None = None, wakes: list[Wake] | None = None

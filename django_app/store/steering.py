@@ -13,7 +13,8 @@ from django.db.models import F, Q
 
 from django_app.models import Mailbox, Message, StepResult, WorkflowInstance, WorkflowKey
 from django_app.store.chains import Newest
-from django_app.store.closing import Closing
+from django_app.store.children import BODY_OPEN
+from django_app.store.restarting import Restarting
 from django_app.store.retries import retried
 from durable_celery.core import journal
 from durable_celery.core import transitions as t
@@ -22,14 +23,13 @@ from durable_celery.errors import NotRetryable
 from durable_celery.ports import NewMessage, Wake
 
 RESEND = timedelta(seconds=3)
-BODY_OPEN = tuple(state for state in t.OPEN_STATES if state != t.COMPENSATING)
 
 
 class Refused(Exception):  # noqa: N818 - rolls the transaction back
     """The run is no longer as it was read."""
 
 
-class Steering(Closing):
+class Steering(Restarting):
     """The acts of people, in the caller's transaction if there is one."""
 
     @retried
@@ -87,28 +87,39 @@ class Steering(Closing):
     # -- retry -----------------------------------------------------------------------------------------------------
 
     @retried
-    def reopen(self, instance_id: UUID, now: datetime) -> None:
+    def reopen(self, instance_id: UUID, now: datetime, wakes: list[Wake] | None = None) -> None:
         """Take back the block, or the turn that ended the run FAILED; ``NotRetryable`` says why it cannot be.
 
-        The failed steps of that turn start afresh; their attempts go on counting.
+        The failed steps of that turn start afresh; their attempts go on counting. Children that
+        failed it are reopened with it and come into ``wakes``; the failure of a child is taken back from its parent.
         """
         run_id, chain_id, *_ = self._to_reopen(instance_id)
         with self.atomic():
             if self._unblock(run_id):
                 return
-            run = self.rows(WorkflowInstance).filter(pk=run_id).values("state", "turn", "turn_at", "key_hash").get()
-            self._check(run_id, run)
-            if run["key_hash"] is not None:
-                self._take_key(chain_id, run["key_hash"])
-            reopened = self.rows(WorkflowInstance).filter(pk=run_id, state=t.FAILED, turn=run["turn"]).update(
-                state=t.RUNNING, turn=F("turn") - 1, revision=F("revision") + 1, failure=None, finished_at=None,
-                open_key=run["key_hash"], look_at=now, waiting_for="", blocked_by="", cancel_requested_at=None,
-            )  # fmt: skip
-            if not reopened:
-                text = f"instance {instance_id} changed while it was retried; look again"
-                raise NotRetryable(text, instance_id=str(run_id))
-            self.rows(Mailbox).filter(pk=chain_id).update(closed_at=None)
-            self._take_back(run_id, run["turn"], now)
+            parent = self.parent_of(run_id)
+            if parent is not None:
+                self.hold_parent(parent)
+            self.reopen_run(run_id, chain_id, now, wakes if wakes is not None else [])
+            if parent is not None:
+                self.take_failure_back(parent, run_id)
+
+    def reopen_run(self, run_id: UUID, chain_id: UUID, now: datetime, wakes: list[Wake]) -> None:
+        """Take back the turn that ended a run FAILED; what its parent makes of that is the caller's."""
+        run = self.rows(WorkflowInstance).filter(pk=run_id).values("state", "turn", "turn_at", "key_hash").get()
+        self._check(run_id, run)
+        if run["key_hash"] is not None:
+            self._take_key(chain_id, run["key_hash"])
+        reopened = self.rows(WorkflowInstance).filter(pk=run_id, state=t.FAILED, turn=run["turn"]).update(
+            state=t.RUNNING, turn=F("turn") - 1, revision=F("revision") + 1, failure=None, finished_at=None,
+            open_key=run["key_hash"], look_at=now, waiting_for="", blocked_by="", cancel_requested_at=None,
+        )  # fmt: skip
+        if not reopened:
+            text = f"instance {run_id} changed while it was retried; look again"
+            raise NotRetryable(text, instance_id=str(run_id))
+        self.rows(Mailbox).filter(pk=chain_id).update(closed_at=None)
+        self.reopen_children(run_id, run["turn"], now, wakes)
+        self._take_back(run_id, run["turn"], now)
 
     def _to_reopen(self, instance_id: UUID) -> Newest:
         newest = self.newest_run(instance_id)
@@ -136,7 +147,7 @@ class Steering(Closing):
             raise NotRetryable(
                 f"instance {run_id} was compensated: what its steps did is taken back; start a new one instead", **ids
             )
-        failed = steps.filter(kind__in=journal.STEPS, state=t.FAILED)
+        failed = steps.filter(kind__in=(*journal.STEPS, journal.CHILD), state=t.FAILED)
         if failed.exists() and not failed.filter(taken_turn=run["turn"]).exists():
             last = failed.order_by("-taken_turn").values_list("position", flat=True).first()
             raise NotRetryable(

@@ -53,6 +53,7 @@ class Turns(Updates, Succession, Starting):
         return Committed(dispatches=created, wakes=wakes)
 
     def _apply(self, commit: TurnCommit, wakes: list[Wake]) -> Sequence[Dispatch]:
+        faults.reach("turn.begins")
         final = commit.state in t.FINAL_STATES
         successor = commit.successor
         if successor is not None:
@@ -61,7 +62,9 @@ class Turns(Updates, Succession, Starting):
             self.release_key(commit.chain_id or commit.instance_id, commit.state)
         births = self.judge_children(commit) if commit.children else Births()
         self._swap(commit, _values(commit, final=final))
+        faults.reach("turn.swapped")
         self._relate(commit, births, wakes)
+        faults.reach("turn.related")
         settled = {each.entry_id for each in commit.settled}
         self._take(StepResult, {k: v for k, v in commit.taken_entries.items() if k not in settled}, commit)
         self._take_messages(commit)
@@ -71,7 +74,7 @@ class Turns(Updates, Succession, Starting):
         self._run_again(commit)
         if commit.withdrawn:
             for some in chunks(commit.withdrawn):
-                self.abandon_steps(Q(instance_id=commit.instance_id, pk__in=some), commit.now, commit.turn)
+                self.abandon_steps(Q(pk__in=some), commit.now, commit.turn)
             if commit.state in (t.FAILED, t.CANCELLED, t.CONTINUED) and self._owing(commit.instance_id):
                 raise Lost  # claimed since the turn was loaded: its compensation must not be forgotten
         created = self._insert_rows(commit, births)

@@ -17,7 +17,7 @@ from durable_celery import codec, step
 from durable_celery.core import journal, replay, transitions
 from durable_celery.core.commands import Command, GatherRules
 from durable_celery.core.decision import Closing, Decision, Opening
-from durable_celery.core.failure import failure_of, lost, timed_out
+from durable_celery.core.failure import Failure, failure_of, lost, timed_out
 from durable_celery.core.handlers import Answer
 from durable_celery.core.journal import CANCEL, UPDATE, Entry, Journal, Message
 
@@ -71,6 +71,7 @@ class Driver:
         self.decisions: list[Decision] = []
         self.answers: dict[int, Answer] = {}  # of updates accepted, by the id of the message
         self.rejected: dict[int, Answer] = {}
+        self.told: dict[str, str] = {}  # children asked to end, and why
         self._ids = 0
         self._messages = 0
 
@@ -132,6 +133,7 @@ class Driver:
         self.started_at = self.started_at or self.now
         self.value = decision.value
         self.markers.update(decision.markers)
+        self.told.update(decision.told)
         ended = decision.state != transitions.WAITING
         closings = {closing.position: closing for closing in decision.closings}
         for opening in decision.openings:
@@ -176,6 +178,7 @@ class Driver:
             members=opening.members,
             args=opening.args,
             options=opening.options if opening.kind in journal.WITH_OPTIONS else "",
+            attempt=int(opening.kind == journal.CHILD and not dropped),
             due_at=opening.due_at,
             compensation=opening.compensation,
         )
@@ -220,6 +223,10 @@ class Driver:
         if time_out or loss:
             failure = timed_out("too slow") if time_out else lost("the process is gone")
         self._finish(position, state=transitions.FAILED, failure=failure.to_text(), unknown_end=time_out or loss)
+
+    def end_child(self, position: str, failure: Failure | None, *, state: str = transitions.FAILED) -> None:
+        """The child at ``position`` ends without a result, now; one second passes."""
+        self._finish(position, state=state, failure=failure.to_text() if failure else None)
 
     def signal(self, name: str, payload: Any = None, *, at: datetime | None = None, kind: str = "signal") -> int:
         """A message comes in, now or at another time; its id."""
