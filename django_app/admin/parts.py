@@ -15,6 +15,7 @@ from django_app.values import Budget, Scrubber, Shown, call_lines, value_text
 from durable_celery.core import journal
 from durable_celery.core import transitions as t
 from durable_celery.core.failure import Failure
+from durable_celery.core.handlers import Answer
 
 WITHOUT_TEXT = "the text stands on the step's own page"
 MESSAGE = 2_000  # characters shown of an error's own text
@@ -81,6 +82,8 @@ class MessageShown:
     unread: bool
     dedupe: str
     payload: Shown
+    answer: Shown | None
+    failure: FailureShown | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,17 +169,29 @@ def step_shown(step: Any, records: Sequence[Any], context: Context, url: str) ->
 
 
 def message_shown(message: Any, context: Context) -> MessageShown:
-    unread = message.taken_turn is None
+    unread = message.taken_turn is None or (message.kind == journal.SIGNAL and message.delivered_turn is None)
+    turn = message.taken_turn if message.delivered_turn is None else message.delivered_turn
+    of = disclosure.of_values() | context.workflow
+    answer = _answer(message)
     return MessageShown(
         name=message.name,
         kind=message.kind,
         stored=looks.moment(message.stored_at),
-        read="" if unread else f"turn {message.taken_turn}, {looks.moment(message.taken_at)}",
+        read="" if unread else f"turn {turn}, {looks.moment(message.taken_at)}",
         unread=unread,
         dedupe=context.scrub(message.dedupe or "")[:200],
-        payload=_value(message.payload, disclosure.of_values() | context.workflow, context, size=message.payload_size)
-        or Shown(),
+        payload=_value(message.payload, of, context, size=message.payload_size) or Shown(),
+        answer=_value(answer.value, of, context, size=None if message.answer else message.answer_size),
+        failure=failure_shown(answer.failure, context),
     )
+
+
+def _answer(message: Any) -> Answer:
+    """That of an update; of a row somebody has written by hand its raw text."""
+    try:
+        return Answer.from_text(message.answer) if message.answer else Answer()
+    except (ValueError, AttributeError):
+        return Answer(failure=message.answer)
 
 
 def _args(step: Any, of: Disclosure, context: Context) -> Shown | None:

@@ -12,6 +12,8 @@ from django.db.models.functions import Length
 
 from django_app.models import Message, StepAttempt, StepResult, WorkflowInstance
 from django_app.records import BIG
+from durable_celery.core import transitions as t
+from durable_celery.core.journal import REJECTED
 
 LOADED = 16 * 1024  # characters of a value that a table reads at all
 
@@ -33,11 +35,20 @@ def attempts(rows: Sequence[StepResult], most: int) -> dict[int, list[StepAttemp
 
 
 def messages(instance: WorkflowInstance, most: int) -> tuple[list[Message], int]:
-    """The newest, oldest first, and how many there are: counted up to ten times ``most``."""
-    rows = Message.objects.filter(instance_id=instance.pk).order_by("-id")
-    found = list(_sized(rows, "payload")[:most])
-    count = len(found) if len(found) < most else rows.order_by()[: most * 10].count()
-    return _replaced(found, "payload")[::-1], count
+    """The newest, oldest first, and how many there are: counted up to ten times ``most``.
+
+    Those that this run took in, and those that no run of its chain did yet. A rejected update is no message.
+    """
+    taken = Message.objects.filter(instance_id=instance.pk, taken_turn__isnull=False).exclude(kind=REJECTED)
+    new = Message.objects.filter(chain_id=instance.chain_id, taken_turn__isnull=True)
+    found: list[Message] = []
+    count = 0
+    for rows in (taken,) if instance.state == t.CONTINUED else (taken, new):
+        some = list(_sized(rows, "payload", "answer").order_by("-id")[:most])
+        count += len(some) if len(some) < most else rows[: most * 10].count()
+        found += some
+    found.sort(key=lambda message: message.pk)
+    return _replaced(found[-most:], "payload", "answer"), count
 
 
 def children(instance: WorkflowInstance, most: int) -> list[WorkflowInstance]:

@@ -84,4 +84,6 @@ class Updates(Connected):
         for pks in chunks(rejected):
             refused = self.rows(Message).filter(pk__in=pks, kind=UPDATE, taken_turn__isnull=True)
             answer = by_id({pk: rejected[pk] for pk in pks}, TEXT)
-            refused.update(kind=REJECTED, taken_turn=NO_TURN, taken_at=now, look_at=None, answer=answer)
+            refused.update(
+                kind=REJECTED, taken_turn=NO_TURN, delivered_turn=NO_TURN, taken_at=now, look_at=None, answer=answer
+            )

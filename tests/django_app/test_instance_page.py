@@ -11,8 +11,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from django_app.models import WorkflowInstance
 from durable_celery import RetryPolicy
 from durable_celery.codec import encode
+from durable_celery.core.handlers import Answer
 from tests.django_app.browsing import drawing_in, squeezed, text_of, url_of
 from tests.django_app.rows import at, call, failed, new_attempt, new_instance, new_message, new_step
 
@@ -76,13 +78,33 @@ def test_a_failed_instance_shows_its_error_with_the_traceback(admin_client: Any)
 
 def test_messages_are_shown_and_unread_ones_marked(admin_client: Any) -> None:
     instance = new_instance()
-    new_message(instance, "paid", {"amount": 5}, taken_turn=2, taken_at=at(3), dedupe="webhook-77")
+    new_message(instance, "paid", {"amount": 5}, taken_turn=2, taken_at=at(3), delivered_turn=2, dedupe="webhook-77")
     new_message(instance, "nobody waits", "hello")
     text = text_of(admin_client, url_of(instance))
     assert "{&#x27;amount&#x27;: 5}" in text
     assert "webhook-77" in text
     assert text.count('<tr class="durable-unread">') == 1
     assert text.index("paid") < text.index("nobody waits")
+
+
+def test_a_message_that_a_turn_saw_and_nobody_took_is_unread(admin_client: Any) -> None:
+    new_message(new_instance(), "nobody waits", "hello", taken_turn=2, taken_at=at(3))
+    assert '<tr class="durable-unread">' in text_of(admin_client, url_of(WorkflowInstance.objects.get()))
+
+
+def test_updates_are_shown_with_their_answers_and_rejected_ones_not_at_all(admin_client: Any) -> None:
+    instance = new_instance()
+    took = {"kind": "update", "taken_turn": 1, "taken_at": at(2), "delivered_turn": 1}
+    new_message(instance, "add", [1], answer=Answer(value=encode({"items": 7})).to_text(), **took)
+    new_message(instance, "odd", [2], answer=Answer(failure=failed(LookupError("no item"))).to_text(), **took)
+    new_message(instance, "nonsense", [3], answer="{", **took)
+    new_message(instance, "refused", [4], kind="rejected", taken_turn=0, answer="{}")
+    text = text_of(admin_client, url_of(instance))
+    assert "{&#x27;items&#x27;: 7}" in text
+    assert "LookupError: no item" in text
+    assert "nonsense" in text
+    assert "refused" not in text
+    assert "durable-unread" not in text
 
 
 def test_the_timeline_has_a_bar_for_each_attempt_and_no_script(admin_client: Any) -> None:
