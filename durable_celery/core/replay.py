@@ -138,13 +138,13 @@ def _feed(
     run.start(body, args, kwargs)
     for event in events:
         recorded = event.turn < run.turn
-        if run.ended and recorded:
-            raise run.mismatch(_name(event), "an outcome of this run", "nothing: it has ended")
         if run.recorded_only and not recorded:
             return
         if run.ended:
             if run.cancelling.take_late(event.message):
-                fed.append(event)
+                fed += [event] if not recorded else []
+            elif recorded:
+                raise run.mismatch(_name(event), "an outcome of this run", "nothing: it has ended")
             continue
         if run.feed(event) and not recorded:
             fed.append(event)
