@@ -11,10 +11,10 @@ from uuid import UUID
 
 from django_app.models import Message, WorkflowInstance
 from django_app.store.closing import Closing
+from django_app.store.connected import chunks
 from django_app.store.messages import GRACE
 from durable_celery.core import identity
 from durable_celery.core import transitions as t
-from durable_celery.core.journal import SIGNAL
 from durable_celery.errors import KeyConflict
 from durable_celery.ports import Successor, TurnCommit
 
@@ -66,12 +66,15 @@ class Succession(Closing):
             )
         ])  # fmt: skip
 
-    def leave_unread(self, commit: TurnCommit) -> None:
-        """What this run took in and nobody in it asked for is the chain's again, in its old order."""
-        unread = self.rows(Message).filter(
-            instance_id=commit.instance_id, kind=SIGNAL, taken_turn__isnull=False, delivered_turn__isnull=True
-        )
-        unread.update(taken_turn=None, taken_order=0, taken_at=None, look_at=commit.now + GRACE)
+    def leave_unread(self, commit: TurnCommit, successor: Successor) -> None:
+        """What this run took in and nobody in it asked for is the chain's again, in its old order.
+
+        By id: MySQL locks what a condition meets, and so would wait for messages of open transactions.
+        """
+        for pks in chunks(successor.unread):
+            self.rows(Message).filter(pk__in=pks).update(
+                taken_turn=None, taken_order=0, taken_at=None, look_at=commit.now + GRACE
+            )
 
 
 def _chain(commit: TurnCommit) -> UUID:

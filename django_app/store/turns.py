@@ -79,7 +79,7 @@ class Turns(Updates, Succession, Starting):
                 raise Lost  # claimed since the turn was loaded: its compensation must not be forgotten
         created = self._insert_rows(commit, births)
         if successor is not None:
-            self.leave_unread(commit)
+            self.leave_unread(commit, successor)
             self.insert_successor(commit, successor)
             self.unlook_steps(commit.instance_id)
         elif commit.closes or final:

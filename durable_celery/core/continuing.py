@@ -10,11 +10,12 @@ Rules of this file:
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from durable_celery.core import compensation, identity, journal, transitions
 from durable_celery.core.commands import Command
-from durable_celery.core.decision import Continuation
+from durable_celery.core.decision import Continuation, Decision
 from durable_celery.core.journal import Entry, Message
 from durable_celery.errors import UsageError
 
@@ -64,6 +65,13 @@ class Continuing:
     def takes_back(self, message: Message | None) -> bool:
         """Whether the end of the chain's time, come in the turn in which the run continues, ends it instead."""
         return self.next is not None and message is not None and message.kind == journal.DEADLINE
+
+    def decided(self, decision: Decision) -> Decision:
+        """The decision of a run that continues: what is unread was never taken in, whatever turn it came in."""
+        assert self.next is not None
+        unread = sorted(message.id for kept in self._run.unread.values() for message in kept)
+        taken = {pk: order for pk, order in decision.taken_messages.items() if pk not in unread}
+        return replace(decision, continuation=replace(self.next, unread=tuple(unread)), taken_messages=taken)
 
     def _refuse_to_lose(self, line: str) -> None:
         run = self._run

@@ -55,11 +55,15 @@ class Again:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continuation:
-    """What a run that continues goes on as: the workflow and its encoded arguments."""
+    """What a run that continues goes on as: the workflow and its encoded arguments.
+
+    ``unread`` are ids of the messages that it had taken in and that nobody in it asked for.
+    """
 
     name: str
     version: int
     args: str
+    unread: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

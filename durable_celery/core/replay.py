@@ -62,7 +62,7 @@ def replay(
     if problem is None and run.ended and (ended := _cancelled(run)) is not None:
         return _decided(run, fed, **ended)
     if problem is None and run.ended and run.error is None and run.continuing.next is not None:
-        return _decided(run, fed, state=transitions.CONTINUED, continuation=run.continuing.next)
+        return run.continuing.decided(_decided(run, fed, state=transitions.CONTINUED))
     if problem is None and run.ended:
         problem = run.error
         if problem is None:

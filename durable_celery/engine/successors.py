@@ -36,6 +36,7 @@ def successor(continuation: Continuation, last: InstanceRow, now: datetime) -> S
         priority=priority,
         expected_at=None if options.expected is None else now + timedelta(seconds=options.expected),
         look_at=now + verdicts.RESEND_GRACE,
+        unread=continuation.unread,
     )
 
 

@@ -69,6 +69,7 @@ class Successor:
     """The next run of a chain, for a run that ends CONTINUED; what is not here is carried over by the store.
 
     ``key`` is the chain's, ``before`` the workflow it ran until now: under another name the key moves along.
+    ``unread`` are ids of messages the last run took in and nobody in it asked for.
     """
 
     id: UUID
@@ -81,6 +82,7 @@ class Successor:
     priority: int | None = None
     expected_at: datetime | None = None
     look_at: datetime
+    unread: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

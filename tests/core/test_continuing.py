@@ -36,7 +36,9 @@ def goes_on_with(run: Driver, total: int) -> Decision:
     """The decision of a run that continues with this total, as the highest version."""
     decision = run.turn()
     assert (decision.state, decision.value, decision.failure) == ("CONTINUED", None, None)
-    assert decision.continuation == Continuation(name="core.counting", version=3, args=f"[[{total}],{{}}]")
+    assert decision.continuation is not None
+    named = Continuation(name="core.counting", version=3, args=f"[[{total}],{{}}]", unread=decision.continuation.unread)
+    assert decision.continuation == named
     return decision
 
 
@@ -67,6 +69,7 @@ def test_what_was_read_before_is_delivered_and_what_was_not_is_left_over() -> No
     decision = goes_on_with(run, 4)
     assert decision.delivered_messages == (2,)
     assert decision.taken_messages == {2: 0}, "what comes after the end is not taken in"
+    assert decision.continuation.unread == (1,)
 
 
 def test_replay_of_a_continued_run_gives_the_same_and_appends_nothing() -> None:
@@ -314,7 +317,8 @@ def test_what_a_loser_of_a_race_had_taken_is_unread_again() -> None:
     decision = run.turn()
     assert (decision.delivered_messages, decision.returned_messages) == ((), (1,))
     run.succeed("2")
-    assert goes_on_with(run, 1).returned_messages == ()
+    decision = goes_on_with(run, 1)
+    assert (decision.returned_messages, decision.continuation.unread) == ((), (1,))
 
 
 def test_a_message_taken_and_given_back_in_one_turn_was_never_delivered() -> None:
