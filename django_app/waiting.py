@@ -12,6 +12,8 @@ from django.db.models import Count, F, Window
 from django.db.models.functions import RowNumber
 
 from django_app.models import StepResult, WorkflowInstance
+from django_app.models.querysets import engine_alias
+from django_app.store import DjangoStore
 from django_app.store.rows import STEP_FIELDS, open_step
 from durable_celery.core import journal
 from durable_celery.core import transitions as t
@@ -31,12 +33,15 @@ def words(instances: Sequence[WorkflowInstance], *, now: datetime, errors: bool)
         step = open_step(tuple(values) if errors else (*values, None))
         steps[step.instance_id].append(step)
         totals[step.instance_id] = total
-    return {row.pk: _words(row, steps[row.pk], totals.get(row.pk, 0), now) for row in instances}
+    told = defaultdict(list)
+    for step in DjangoStore(engine_alias()).with_progress([step for some in steps.values() for step in some]):
+        told[step.instance_id].append(step)
+    return {row.pk: _words(row, told[row.pk], totals.get(row.pk, 0), now) for row in instances}
 
 
 def _leaves(ids: Iterable[UUID], fields: Sequence[str]) -> Any:
     """The first few open rows of each instance, with how many it has."""
-    rows = StepResult.objects.filter(instance_id__in=list(ids), state__in=LEAVES, taken_turn__isnull=True)
+    rows = StepResult.objects.filter(instance_id__in=list(ids), state__in=LEAVES, mapped=False, taken_turn__isnull=True)
     return (
         rows.exclude(kind__in=journal.COMPOSITES)
         .annotate(

@@ -44,6 +44,7 @@ from durable_celery.errors import (
     WorkflowTerminated,
     WorkflowTimedOut,
 )
+from durable_celery.maps import map_step
 from durable_celery.messages import Signal, query, update
 from durable_celery.replayed import (
     current_workflow,
@@ -128,6 +129,7 @@ __all__ = [
     "get_logger",
     "get_version",
     "heartbeat_step",
+    "map_step",
     "now",
     "patched",
     "poll",

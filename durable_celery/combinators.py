@@ -79,9 +79,9 @@ def gather(  # type: ignore[misc]  # options are no members, whatever the first 
     rules = GatherRules(
         names=tuple(named) if named else None,
         return_exceptions=_flag(return_exceptions),
-        limit=_count("limit", limit, 1, None),
-        needed=_count("needed", needed, 1, len(commands)),
-        tolerate=_count("tolerate", tolerate, 0, None) or 0,
+        limit=count_of("limit", limit, 1, None),
+        needed=count_of("needed", needed, 1, len(commands)),
+        tolerate=count_of("tolerate", tolerate, 0, None) or 0,
     )
     return GatherCommand(commands, rules)
 
@@ -217,7 +217,8 @@ def _flag(value: Any) -> bool:
     return value
 
 
-def _count(name: str, value: Any, least: int, most: int | None) -> int | None:
+def count_of(name: str, value: Any, least: int, most: int | None) -> int | None:
+    """An option that counts members: None, or an int from ``least`` to ``most``; else ``BadValue``."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):

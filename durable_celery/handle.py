@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from durable_celery import calls, codec, runtime, steering, updates
-from durable_celery.core import transitions
+from durable_celery.core import journal, transitions
 from durable_celery.core.failure import Failure
 from durable_celery.core.handlers import Answer
 from durable_celery.engine import asking, outlook
@@ -266,9 +266,15 @@ class WorkflowHandle(HandleTwins[R]):
         """End the open step at a position with an error and without another attempt; the body gets ``StepFailed``."""
         steering.fail_step(steering.token_at(self._id(), position), error)
 
-    def history(self) -> list[HistoryEntry]:
-        """The journal in order of position, compensations last."""
-        return [_entry(row) for row in runtime.current().store.history(self._row().id)]
+    def history(self, of: str = "", start: int = 0, limit: int | None = None) -> list[HistoryEntry]:
+        """The journal in order of position, compensations last.
+
+        A ``map_step`` is one entry, whose result is the tuple of its members' (None until it ends, and where that would
+        be too long for one row). ``of``: instead, the members of the map at this position, from ``start`` on, at most
+        ``limit``.
+        """
+        rows = runtime.current().store.history(self._row().id, of=of, start=start, limit=limit)
+        return [_entry(row) for row in rows]
 
     def _id(self) -> UUID:
         return UUID(self.id)
@@ -318,7 +324,7 @@ def _entry(row: Mapping[str, Any]) -> HistoryEntry:
         name=row["name"],
         state=row["state"],
         args=_shown(calls.decode_call, row["args"]) if row["args"] else ((), {}),
-        result=None if row["result"] is None else _shown(codec.decode, row["result"]),
+        result=None if row["result"] is None else _shown(_reader(row["kind"]), row["result"]),
         error=Failure.from_text(row["error"]) if row["error"] else None,
         attempts=row["attempts"],
         scheduled_at=row["scheduled_at"],
@@ -326,6 +332,11 @@ def _entry(row: Mapping[str, Any]) -> HistoryEntry:
         finished_at=row["finished_at"],
         turn=row["turn"],
     )
+
+
+def _reader(kind: str) -> Callable[[str], Any]:
+    """How results of a kind are read: the row of a map has those of its members in a list."""
+    return (lambda text: tuple(codec.decode(text))) if kind == journal.MAP else codec.decode
 
 
 def _shown(read: Callable[[str], Any], text: str) -> Any:

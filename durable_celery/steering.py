@@ -143,9 +143,11 @@ def token_at(instance_id: UUID, position: str) -> str:
     row = store.find(instance_id)
     if row is None:
         raise InstanceNotFound(f"there is no workflow instance {instance_id}", instance_id=str(instance_id))
-    step = next((step for step in store.open_steps(row.id) if step.position == position), None)
+    group = position.rpartition(".")[0]
+    step = next((s for s in store.open_steps(row.id, members=bool(group)) if s.position == position), None)
     if step is None:
-        ended = next((entry for entry in store.history(row.id) if entry["position"] == position), None)
+        rows = [*store.history(row.id), *(store.history(row.id, of=group) if group else ())]
+        ended = next((entry for entry in rows if entry["position"] == position), None)
         if ended is None:
             raise BadValue(f"instance {row.id} has nothing at position {position!r}", path="position")
         raise StepClosed(

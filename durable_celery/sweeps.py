@@ -18,13 +18,14 @@ from uuid import UUID
 from durable_celery import faults, runtime, steering
 from durable_celery.core import transitions
 from durable_celery.engine import attempts, fleet, verdicts
-from durable_celery.ports import AttemptRecord, InstanceRow, Lease, OpenStep, StepChange
+from durable_celery.ports import AttemptRecord, EndedMembers, InstanceRow, Lease, OpenStep, StepChange
 from durable_celery.registry import registry
 from durable_celery.runtime import Runtime
 
 log = logging.getLogger("durable_celery")
 
 BATCH = 200
+MEMBERS = 2000  # ended members of maps, which are looked at together
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,6 +66,7 @@ def tick(*, by: str, force: bool = False) -> TickReport:
         lambda step: _judge(rt, step, now, report),
         lambda step: _put_off(rt, step, now),
     )
+    _each(report, rt.store.ended_members(now, MEMBERS), lambda ended: _look_at_map(rt, ended, now, report))
     _each(report, rt.store.due_instances(now, BATCH), lambda instance: _wake(rt, instance, now, report))
     _each(report, rt.store.due_messages(now, BATCH), lambda instance_id: _advance(rt, instance_id, "", report))
     _each(
@@ -84,7 +86,7 @@ def look_after(instance_id: UUID) -> None:
     if row is None or row.paused_at is not None:
         return
     report, now = TickReport(), rt.clock.now()
-    for step in rt.store.open_steps(row.id):
+    for step in rt.store.open_steps(row.id, members=True):
         if step.look_at is not None and step.look_at <= now:
             _judge(rt, step, now, report)
     is_over = row.deadline_at is not None and row.deadline_at <= now
@@ -138,6 +140,18 @@ def _is_awaited(rt: Runtime, step: OpenStep) -> bool:
     """An end that others are awaited with is no news before the last of them; then whoever ended that one said so."""
     ended_in_join = step.join and step.state in transitions.STEP_FINAL
     return not ended_in_join or rt.store.has_news(step.instance_id, step.join)
+
+
+def _look_at_map(rt: Runtime, ended: EndedMembers, now: datetime, report: TickReport) -> None:
+    """Members ended a while ago: nobody need look at them again, unless they were the last and nobody noticed.
+
+    Whoever ends later than they were read has a row to be looked at, too.
+    """
+    if not rt.store.has_news(ended.instance_id, ended.join):
+        rt.store.unlook_members(ended, None)
+        return
+    rt.store.unlook_members(ended, now + verdicts.RESEND_GRACE)
+    _advance(rt, ended.instance_id, "", report)
 
 
 def _put_off(rt: Runtime, step: OpenStep, now: datetime) -> None:

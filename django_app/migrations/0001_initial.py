@@ -50,6 +50,7 @@ class Migration(migrations.Migration):
                 ("join", models.CharField(blank=True, max_length=120, null=True)),
                 ("limited", models.BooleanField(default=False)),
                 ("abandoned", models.BooleanField(default=False)),
+                ("mapped", models.BooleanField(default=False)),
                 ("shielded", models.BooleanField(default=False)),
                 ("queue", models.CharField(blank=True, default="", max_length=255)),
                 ("compensation", models.TextField(blank=True, default="")),
@@ -282,8 +283,11 @@ class Migration(migrations.Migration):
         PartialIndex("workflowinstance", "durable_instance_parent", ["parent_id"], "{parent_id} IS NOT NULL"),
         PartialIndex("stepresult", "durable_step_look", ["look_at"], "{look_at} IS NOT NULL"),
         PartialIndex("stepresult", "durable_step_lease", ["lease_id"], "{lease_id} IS NOT NULL"),
-        PartialIndex("stepresult", "durable_step_news", ["instance", "state", "taken_turn"], "{taken_turn} IS NULL"),
-        PartialIndex("stepresult", "durable_step_group", ["instance", "group", "state"], "{group} IS NOT NULL"),
+        PartialIndex(
+            "stepresult", "durable_step_news", ["instance", "mapped", "state", "taken_turn"], "{taken_turn} IS NULL"
+        ),
+        PartialIndex("stepresult", "durable_step_journal", ["instance", "mapped", "id"], "NOT {mapped}"),
+        PartialIndex("stepresult", "durable_step_group", ["instance", "group", "state", "id"], "{group} IS NOT NULL"),
         PartialIndex("stepresult", "durable_step_join", ["instance", "join", "state"], "{join} IS NOT NULL"),
         PartialIndex("message", "durable_message_look", ["look_at"], "{look_at} IS NOT NULL"),
         PartialIndex("message", "durable_message_news", ["chain_id", "taken_turn"], "{taken_turn} IS NULL"),

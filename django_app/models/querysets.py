@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from django_app.models.subjects import subject_hash
 from durable_celery.core import transitions as t
-from durable_celery.core.journal import COMPOSITES, WAITS
+from durable_celery.core.journal import COMPOSITES, MAP, WAITS
 
 if TYPE_CHECKING:
     from django_app.models.instance import WorkflowInstance
@@ -25,8 +25,8 @@ else:
     Instances = Steps = models.QuerySet
 
 NEVER_STARTED = Q(state=t.CANCELLED, attempt=0)
-OUTCOME = Q(taken_turn__isnull=True, abandoned=False, state__in=t.STEP_FINAL) & ~NEVER_STARTED
-NO_STEP = (*WAITS, *COMPOSITES)
+OUTCOME = Q(taken_turn__isnull=True, mapped=False, abandoned=False, state__in=t.STEP_FINAL) & ~NEVER_STARTED
+NO_STEP = (*WAITS, *COMPOSITES, MAP)
 
 
 def engine_alias() -> str:

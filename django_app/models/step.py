@@ -17,7 +17,8 @@ class StepResult(models.Model):
     ``token`` is the fence of the current attempt. ``taken_*`` say when a turn took the outcome in. ``abandoned`` rows
     are wanted no longer: what becomes of them is kept and shown, never delivered. ``ended_turn`` is the turn that
     ended or gave up the row itself (timers, signal waits, gathers, withdrawn steps). ``shielded`` rows outlive a
-    cancel. ``join`` and ``group`` are NULL where there is none, so that partial indexes hold members only.
+    cancel. ``mapped`` rows are members of a map: in no journal, the row of the map stands for all of them. ``join`` and
+    ``group`` are NULL where there is none, so that partial indexes hold members only.
     """
 
     instance = models.ForeignKey(WorkflowInstance, on_delete=models.CASCADE, related_name="steps", db_index=False)
@@ -31,6 +32,7 @@ class StepResult(models.Model):
     join = models.CharField(max_length=POSITION_LENGTH, null=True, blank=True)  # noqa: DJ001
     limited = models.BooleanField(default=False)
     abandoned = models.BooleanField(default=False)
+    mapped = models.BooleanField(default=False)
     shielded = models.BooleanField(default=False)
     queue = models.CharField(max_length=255, default="", blank=True)
     compensation = models.TextField(default="", blank=True)

@@ -24,7 +24,7 @@ from django.db.models import (
 from django_app.models import Marker, Message, StepResult, WorkflowInstance
 from django_app.models.querysets import NO_STEP, OUTCOME
 from django_app.store import rows
-from django_app.store.clock import Clock
+from django_app.store.maps import Maps
 from django_app.store.retries import retried
 from durable_celery.core import identity, journal
 from durable_celery.core import transitions as t
@@ -39,7 +39,7 @@ HISTORY = {
 }  # fmt: skip
 
 
-class Reading(Clock):
+class Reading(Maps):
     """Everything that only reads an instance."""
 
     @retried
@@ -89,7 +89,9 @@ class Reading(Clock):
         run = rows.instance_row(values)
         stored = journal.Journal(
             instance_id=str(run.id),
-            entries=self._entries(run.id, (*rows.ENTRY_FIELDS, "args") if args else rows.ENTRY_FIELDS),
+            entries=self.summed_up(
+                run.id, self._entries(run.id, (*rows.ENTRY_FIELDS, "args") if args else rows.ENTRY_FIELDS)
+            ),
             messages=self._messages(run) if has_messages else (),
             markers=self._markers(run.id) if has_markers else {},
         )
@@ -100,7 +102,7 @@ class Reading(Clock):
         rules = Case(
             When(kind__in=journal.WITH_OPTIONS, then=F("options")), default=Value(""), output_field=TextField()
         )
-        found = self.rows(StepResult).filter(instance_id=instance_id).order_by("id").annotate(rules=rules)
+        found = self.rows(StepResult).filter(instance_id=instance_id, mapped=False).order_by("id").annotate(rules=rules)
         return [rows.entry((*names, "options"), values) for values in found.values_list(*names, "rules")]
 
     def _messages(self, run: InstanceRow) -> Sequence[journal.Message]:
@@ -121,12 +123,17 @@ class Reading(Clock):
         A message counts only without ``join``'s members running, too: its sender asks without ``join``.
         """
         now = self.now_in_statement()
-        due = Q(kind__in=journal.WAITS, state=t.SCHEDULED, due_at__lte=now)
+        due = Q(kind__in=journal.WAITS, state=t.SCHEDULED, mapped=False, due_at__lte=now)
         steps = self.rows(StepResult).filter(instance_id=OuterRef("pk"))
         ended = steps.filter(OUTCOME).exclude(kind__in=NO_STEP)
+        members = self.rows(StepResult).filter(instance_id=OuterRef("instance_id"), group=OuterRef("position"))
+        open_maps = steps.filter(
+            kind=journal.MAP, state=t.SCHEDULED, mapped=False, abandoned=False, taken_turn__isnull=True
+        )
+        drained = open_maps.filter(~Exists(members.filter(state__in=RUNNING_MEMBERS)))
         messages = self.rows(Message).filter(chain_id=OuterRef("chain_id"), taken_turn__isnull=True)
         found = self.rows(WorkflowInstance).filter(
-            Exists(ended) | Exists(steps.filter(due, taken_turn__isnull=True)) | Exists(messages),
+            Exists(ended) | Exists(steps.filter(due, taken_turn__isnull=True)) | Exists(messages) | Exists(drained),
             pk=instance_id,
             state__in=t.OPEN_STATES,
         )
@@ -136,17 +143,25 @@ class Reading(Clock):
         return bool(found.exists())
 
     @retried
-    def history(self, instance_id: UUID) -> Sequence[Mapping[str, Any]]:
-        """Rows of ``handle.history()``: by position, compensations last, newest position first."""
-        found = self.rows(StepResult).filter(instance_id=instance_id).values_list(*HISTORY.values())
-        entries = [dict(zip(HISTORY, values, strict=True)) for values in found]
+    def history(
+        self, instance_id: UUID, *, of: str = "", start: int = 0, limit: int | None = None
+    ) -> Sequence[Mapping[str, Any]]:
+        """Rows of ``handle.history()``: by position, compensations last, newest position first.
+
+        ``of``: instead, the members of the map at this position, from ``start`` on, at most ``limit``.
+        """
+        found = self.rows(StepResult).filter(instance_id=instance_id, mapped=bool(of))
+        if of:
+            found = found.filter(group=of).order_by("id")[start : None if limit is None else start + limit]
+        entries = [dict(zip(HISTORY, values, strict=True)) for values in found.values_list(*HISTORY.values())]
         return sorted(entries, key=lambda each: identity.sort_key(each["position"]))
 
     @retried
-    def open_steps(self, instance_id: UUID) -> Sequence[OpenStep]:
-        """Rows that are not final and not abandoned, by id."""
+    def open_steps(self, instance_id: UUID, *, members: bool = False) -> Sequence[OpenStep]:
+        """Rows that are not final and not abandoned, by id; with the ``members`` of maps, or without."""
         found = self.rows(StepResult).filter(instance_id=instance_id, state__in=t.STEP_OPEN).order_by("id")
-        return [rows.open_step(values) for values in found.values_list(*rows.STEP_FIELDS)]
+        found = found if members else found.filter(mapped=False)
+        return self.with_progress([rows.open_step(values) for values in found.values_list(*rows.STEP_FIELDS)])
 
 
 def _first(found: QuerySet[Any]) -> InstanceRow | None:

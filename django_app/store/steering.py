@@ -14,6 +14,7 @@ from django.db.models import F, Q
 from django_app.models import Mailbox, Message, StepResult, WorkflowInstance, WorkflowKey
 from django_app.store.chains import Newest
 from django_app.store.children import BODY_OPEN
+from django_app.store.maps import Maps
 from django_app.store.restarting import Restarting
 from django_app.store.retries import retried
 from durable_celery.core import journal
@@ -29,7 +30,7 @@ class Refused(Exception):  # noqa: N818 - rolls the transaction back
     """The run is no longer as it was read."""
 
 
-class Steering(Restarting):
+class Steering(Restarting, Maps):
     """The acts of people, in the caller's transaction if there is one."""
 
     @retried
@@ -147,7 +148,7 @@ class Steering(Restarting):
             raise NotRetryable(
                 f"instance {run_id} was compensated: what its steps did is taken back; start a new one instead", **ids
             )
-        failed = steps.filter(kind__in=(*journal.STEPS, journal.CHILD), state=t.FAILED)
+        failed = steps.filter(kind__in=(*journal.STEPS, journal.CHILD, journal.MAP), mapped=False, state=t.FAILED)
         if failed.exists() and not failed.filter(taken_turn=run["turn"]).exists():
             last = failed.order_by("-taken_turn").values_list("position", flat=True).first()
             raise NotRetryable(
@@ -165,13 +166,14 @@ class Steering(Restarting):
 
     def _take_back(self, run_id: UUID, turn: int, now: datetime) -> None:
         """What the turn took in is new again, what it ended or gave up is open again, what failed starts afresh."""
-        steps = self.rows(StepResult).filter(instance_id=run_id)
+        steps = self.rows(StepResult).filter(instance_id=run_id, mapped=False)
         anew: dict[str, Any] = {
             "state": t.SCHEDULED, "failures": 0, "deaths": 0, "expiries": 0, "resends": 0, "failure": None,
             "result": None, "token": None, "due_at": None, "finished_at": None, "scheduled_at": now, "look_at": now,
             "abandoned": False, "ended_turn": None, "taken_turn": None, "taken_at": None, "start_by_at": None,
             "end_by_at": None,
         }  # fmt: skip
+        self.reopen_members(run_id, turn, now, anew)
         begun_again = steps.filter(Q(taken_turn=turn, state=t.FAILED) | Q(ended_turn=turn), kind=journal.POLL)
         polls = list(begun_again.values_list("pk", "options"))
         steps.filter(kind__in=journal.STEPS, state=t.FAILED, taken_turn=turn).update(**anew)
@@ -190,5 +192,6 @@ class Steering(Restarting):
         steps.filter(ended_turn=turn).update(**open_again, result=None, failure=None)
         news = {"taken_turn": None, "taken_at": None, "look_at": now + RESEND}
         steps.filter(taken_turn=turn).update(**news)
+        steps.filter(kind=journal.MAP, state=t.SCHEDULED).update(look_at=None)  # its members are looked at
         self.rows(Message).filter(instance_id=run_id, delivered_turn=turn).update(delivered_turn=None)
         self.rows(Message).filter(instance_id=run_id, taken_turn=turn).update(**news)

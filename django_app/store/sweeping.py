@@ -105,7 +105,7 @@ class Sweeping(Connected):
 
     def _looked_at_steps(self) -> QuerySet[Any]:
         ordered = self.rows(StepResult).order_by("look_at", "id")
-        found: QuerySet[Any] = ordered.filter(
+        found: QuerySet[Any] = ordered.exclude(mapped=True, state__in=t.STEP_FINAL).filter(
             look_at__isnull=False, instance__state__in=WORKING, instance__paused_at__isnull=True
         )
         return found

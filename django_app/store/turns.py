@@ -17,6 +17,7 @@ from django_app.models.moments import MomentField
 from django_app.store import rows
 from django_app.store.children import GRACE, Births, wakes_of
 from django_app.store.connected import by_id, by_size, chunks
+from django_app.store.maps import Maps
 from django_app.store.retries import Busy, retried
 from django_app.store.starting import Starting
 from django_app.store.succession import Succession
@@ -33,7 +34,7 @@ class Lost(Exception):  # noqa: N818 - rolls the transaction back
     """Somebody else was first."""
 
 
-class Turns(Updates, Succession, Starting):
+class Turns(Updates, Succession, Starting, Maps):
     """Committing turns."""
 
     @retried
@@ -77,7 +78,9 @@ class Turns(Updates, Succession, Starting):
                 self.abandon_steps(Q(pk__in=some), commit.now, commit.turn)
             if commit.state in (t.FAILED, t.CANCELLED, t.CONTINUED) and self._owing(commit.instance_id):
                 raise Lost  # claimed since the turn was loaded: its compensation must not be forgotten
+        self.give_up_members(commit)
         created = self._insert_rows(commit, births)
+        self.insert_members(commit)
         if successor is not None:
             self.leave_unread(commit, successor)
             self.insert_successor(commit, successor)

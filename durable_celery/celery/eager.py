@@ -75,7 +75,7 @@ def next_due(store: Store, instances: Iterable[UUID]) -> datetime | None:
         row = store.find(instance_id)
         if row is None or not _goes_on(row):
             continue
-        steps = store.open_steps(row.id)
+        steps = store.open_steps(row.id, members=True)
         if any(map(_waits_for_the_outside, steps)):
             return None
         dues += [step.due_at for step in steps if _waits_for_time(step) and step.due_at is not None]

@@ -167,6 +167,6 @@ def _stop(node: Node, kept: set[str] | None) -> tuple[list[Node], bool]:
         node.frozen = node.stopped_by([gave_up for _, gave_up in below])
         return [wait for waits, _ in below for wait in waits], node.frozen
     if node.claimed() if kept is None else node.position in kept:
-        return [node], False
+        return [node], node.halt()
     node.let_go()
     return [], True

@@ -10,7 +10,7 @@ from typing import Any
 
 from durable_celery.core import scope
 from durable_celery.core.commands import Command
-from durable_celery.core.journal import COMPOSITES, Entry
+from durable_celery.core.journal import COMPOSITES, MAP, Entry
 from durable_celery.errors import NonDeterminism, UsageError
 
 SIDE_BY_SIDE = "to run commands side by side write yield from gather(a, b)"
@@ -88,6 +88,8 @@ def words(entry: Entry | None) -> str:
 
 def command_words(kind: str, name: str, members: int) -> str:
     """A command in words: ``step shop.charge``, ``gather of 3 members``."""
+    if kind == MAP:
+        return f"map of {name} over {members} items"
     return f"{kind} of {members} members" if kind in COMPOSITES else f"{kind} {name}".strip()
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from durable_celery.core.failure import Failure
+
+if TYPE_CHECKING:
+    from durable_celery.core.mapping import Members
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,7 @@ class Opening:
     queue: str = ""
     result: str | None = None
     shielded: bool = False  # runs though the run is being cancelled: shielded, cleanup, compensation
+    map: Members | None = None  # rows below it that no journal has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,7 @@ class Decision:
     closings: tuple[Closing, ...] = ()
     again: tuple[Again, ...] = ()
     withdrawn: tuple[str, ...] = ()
+    halted: tuple[str, ...] = ()  # maps whose members that no worker has claimed are given up
     told: Mapping[str, str] = field(default_factory=dict)
     taken_entries: Mapping[int, int] = field(default_factory=dict)
     taken_messages: Mapping[int, int] = field(default_factory=dict)

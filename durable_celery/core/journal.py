@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Final
 
 from durable_celery.core import transitions as t
+from durable_celery.core.summaries import Summary
 
 STEP: Final = "step"
 TIMER: Final = "timer"
@@ -24,6 +25,7 @@ REJECTED: Final = "rejected"  # what a rejected update becomes: no message any m
 CHAIN: Final = "chain"
 RACE: Final = "race"
 CHILD: Final = "child"
+MAP: Final = "map"
 SPAWN: Final = "spawn"
 CONDITION: Final = "condition"
 POLL: Final = "poll"
@@ -33,7 +35,7 @@ STEPS: Final = (STEP, POLL)  # kinds that a worker runs for the body
 RUNS: Final = (*STEPS, COMPENSATION)  # kinds that run in a worker
 WAITS: Final = (TIMER, SIGNAL, CONDITION)  # kinds that end by a time, of themselves or as a time-out
 COMPOSITES: Final = (GATHER, CHAIN, RACE, SPAWN)  # kinds made of the rows below them
-WITH_OPTIONS: Final = (GATHER, CHILD, POLL)  # kinds whose recorded options replay goes by
+WITH_OPTIONS: Final = (GATHER, CHILD, POLL, MAP)  # kinds whose recorded options replay goes by
 NO_EVENTS: Final = (*COMPOSITES, COMPENSATION)  # kinds the body never sees the end of
 
 SEED: Final = "seed"  # marker of a fork: whose dice it goes on with
@@ -69,6 +71,7 @@ class Entry:
     compensation: str = ""
     unknown_end: bool = False
     abandoned: bool = False  # nobody waits for it; its outcome is kept and shown, not delivered
+    summary: Summary | None = None  # of a map whose members are not all on its own row yet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,4 +152,7 @@ def _ended_at(entry: Entry, now: datetime) -> datetime | None:
     if entry.kind in WAITS:
         due = entry.state == t.SCHEDULED and entry.due_at is not None and entry.due_at <= now
         return entry.due_at if due else None
+    if entry.kind == MAP:
+        drained = entry.state == t.SCHEDULED and entry.summary is not None and entry.summary.drained
+        return (entry.summary.ended_at or now) if drained and entry.summary is not None else None
     return entry.finished_at if entry.state in t.STEP_FINAL else None

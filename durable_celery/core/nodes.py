@@ -73,6 +73,10 @@ class Node:
     def tell(self, reason: str) -> None:
         """The body is being cancelled and waits for it: what can hear that is told. A worker asks by its heartbeat."""
 
+    def halt(self) -> bool:
+        """The body is being cancelled and waits for it: start nothing more; whether it cannot end by itself now."""
+        return False
+
     def children(self) -> list[Node] | None:
         """The open nodes right below; None of a leaf."""
         return None

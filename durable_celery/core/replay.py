@@ -178,6 +178,7 @@ def _decided(run: Run, fed: list[Event], **outcome: Any) -> Decision:
         closings=tuple(run.closings),
         again=() if run.ended else tuple(run.again.values()),
         withdrawn=(*run.withdrawn, *(run.again if run.ended else ())),
+        halted=tuple(run.halted),
         told=run.told,
         taken_entries={event.entry.id: event.order for event in fed if event.entry is not None},
         taken_messages={event.message.id: event.order for event in fed if event.message is not None},

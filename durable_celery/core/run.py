@@ -63,6 +63,7 @@ class Run:
         self.openings: list[Opening] = []
         self.closings: list[Closing] = []
         self.withdrawn: list[str] = []
+        self.halted: list[str] = []
         self.told: dict[str, str] = {}  # positions of children that are asked to end, and why
         self.leaves: dict[str, Any] = {}
         self.waits: dict[str, list[nodes.SignalNode]] = {}

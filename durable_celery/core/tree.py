@@ -17,6 +17,7 @@ from durable_celery.core.commands import (
 from durable_celery.core.conditions import ConditionCommand, ConditionNode
 from durable_celery.core.gathering import GatherNode
 from durable_celery.core.handles import JoinCommand, SpawnCommand, SpawnNode, StopCommand, StopNode, WatchNode
+from durable_celery.core.mapping import MapCommand, MapNode
 from durable_celery.core.nodes import Node, SignalNode, StepNode, TimerNode
 from durable_celery.core.polling import PollCommand, PollNode
 from durable_celery.core.racing import RaceCommand, RaceNode
@@ -44,6 +45,8 @@ def node_of(run: Run, command: Command[Any], position: str, parent: Node | None,
         return GroupNode(run, command, position, parent, **place)
     if isinstance(command, GatherCommand):
         return GatherNode(run, command, position, parent, **place)
+    if isinstance(command, MapCommand):
+        return MapNode(run, command, position, parent, **place)
     if isinstance(command, RaceCommand):
         return RaceNode(run, command, position, parent, **place)
     if isinstance(command, ConditionCommand):

@@ -67,6 +67,8 @@ def _step(step: OpenStep, now: datetime) -> str:
         return f"condition at {step.position}, {since}{until}"
     if step.kind == journal.POLL:
         return _poll(step, since)
+    if step.kind == journal.MAP:
+        return f"{_map(step)}, {since}"
     what = f"{step.kind} {step.name} at {step.position}"
     if step.kind == journal.CHILD:
         child = f"{what} ({identity.child_id(step.instance_id, step.position)})"
@@ -98,6 +100,14 @@ def _poll(step: OpenStep, since: str) -> str:
     if step.state == transitions.EXTERNAL:
         return f"{what}{over}: to be completed from outside"
     return f"{what}{over}: in the queue"
+
+
+def _map(step: OpenStep) -> str:
+    far = step.progress
+    if far is None:
+        return f"map of {step.name} at {step.position}"
+    failed = f" ({far.failed:,} failed)" if far.failed else ""
+    return f"map at {step.position}, {far.ended:,} of {far.members:,} ended{failed}"
 
 
 def _at(when: datetime | None) -> str:

@@ -31,6 +31,7 @@ from durable_celery.engine import (
     execution,
     fleet,
     history,
+    maps,
     polls,
     refusals,
     successors,
@@ -194,6 +195,7 @@ def _commit(rt: Runtime, commit: TurnCommit, loaded: Loaded) -> str:
     if committed.dispatches:
         rt.transport.dispatch(committed.dispatches, commit.now)
     polls.hint(rt, commit)
+    maps.publish(rt, commit)
     children.wake(rt, committed.wakes)
     faults.reach("publish.after")
     if commit.successor is not None:
@@ -267,6 +269,9 @@ def _commit_of(rt: Runtime, loaded: Loaded, decision: Decision, fingerprint: str
         settled=settled,
         again=polls.again(decision, ids),
         withdrawn=sorted(withdrawn),
+        members=maps.members_of(rt, decision, now),
+        halted=decision.halted,
+        given_up_maps=maps.given_up(rows, withdrawn),
         markers=decision.markers,
         closes=ended,
         look_at=look_at,
@@ -309,7 +314,7 @@ def _new_entry(opening: Opening, closing: Closing | None, dropped: bool, now: da
 def _look_at(opening: Opening, now: datetime) -> datetime | None:
     if opening.kind in journal.WAITS:
         return opening.due_at
-    if opening.kind in journal.COMPOSITES:
+    if opening.kind in (*journal.COMPOSITES, journal.MAP):
         return None
     resend = now + verdicts.RESEND_GRACE if opening.state == transitions.SCHEDULED else None
     return min((x for x in (resend, opening.start_by_at, opening.end_by_at) if x is not None), default=None)

@@ -14,7 +14,7 @@ from typing import Any
 
 from durable_celery.core import transitions as t
 from durable_celery.core.failure import Failure, lost, timed_out
-from durable_celery.core.journal import POLL, WAITS
+from durable_celery.core.journal import MAP, POLL, WAITS
 from durable_celery.core.retry import RetryPolicy, delay_after, retries
 from durable_celery.errors import PollTimeout, type_name
 from durable_celery.ports import OpenStep, StepChange
@@ -169,7 +169,7 @@ def judge(step: OpenStep, now: datetime, draw: float, lag: timedelta = timedelta
         if since is not None and (again := waits_its_turn(since, now, step.resends, lag)) is not None:
             return Verdict(look_at=again, resends=step.resends)
         return Verdict(advance=True, look_at=now + patience(step.resends), resends=step.resends + 1)
-    if step.state == t.HELD:
+    if step.state == t.HELD or step.kind == MAP:
         return Verdict()  # its clocks start when it is let go
     if step.end_by_at is not None and step.end_by_at <= now:
         ran = step.state in t.CLAIMED

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from durable_celery.ports.attempt import AttemptRecord, Changed, Claimed, OpenStep, StepChange
 from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInstance, NewMessage, StoredUpdate
+from durable_celery.ports.maps import EndedMembers, NewMembers, Progress
 from durable_celery.ports.processes import Heartbeat, Lease
 from durable_celery.ports.store import Store, TestedStore
 from durable_celery.ports.tasks import TaskCall, TaskEnd
@@ -22,15 +23,18 @@ __all__ = [
     "Committed",
     "Created",
     "Dispatch",
+    "EndedMembers",
     "Heartbeat",
     "InstanceRow",
     "Lease",
     "Loaded",
     "NewEntry",
     "NewInstance",
+    "NewMembers",
     "NewMessage",
     "NotLiked",
     "OpenStep",
+    "Progress",
     "Settled",
     "StepChange",
     "Store",

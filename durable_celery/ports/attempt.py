@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from durable_celery.ports.maps import Progress
 from durable_celery.ports.turn import Dispatch
 
 
@@ -44,6 +45,7 @@ class OpenStep:
     look_at: datetime | None
     unknown_end: bool
     failure: str | None = None  # the last error so far (read by claim, open_steps, claims and due_steps alike)
+    progress: Progress | None = None  # of a map, read by open_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from durable_celery.ports.attempt import AttemptRecord, Changed, Claimed, OpenStep, StepChange
 from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInstance, NewMessage, StoredUpdate
+from durable_celery.ports.maps import EndedMembers, Progress
 from durable_celery.ports.processes import Heartbeat, Lease
 from durable_celery.ports.turn import Committed, Dispatch, TurnCommit, Wake
 
@@ -97,11 +98,35 @@ class Store(Protocol):
     def refuse_queries(self) -> AbstractContextManager[None]:
         """While open, a database query of this thread raises UsageError ("move it into a step")."""
 
-    def history(self, instance_id: UUID) -> Sequence[Mapping[str, Any]]:
-        """Rows of ``handle.history()``, in order of position then compensations, plain values (encoded texts kept)."""
+    def history(
+        self, instance_id: UUID, *, of: str = "", start: int = 0, limit: int | None = None
+    ) -> Sequence[Mapping[str, Any]]:
+        """Rows of ``handle.history()``, in order of position then compensations, plain values (encoded texts kept).
 
-    def open_steps(self, instance_id: UUID) -> Sequence[OpenStep]:
-        """Rows that are not final, for ``waiting_for``."""
+        ``of``: instead, the members of the map at this position, from ``start`` on, at most ``limit``.
+        """
+
+    def open_steps(self, instance_id: UUID, *, members: bool = False) -> Sequence[OpenStep]:
+        """Rows that are not final, for ``waiting_for``; with the ``members`` of maps, or without."""
+
+    # maps
+    def keys_of(self, queryset: Any) -> Any:
+        """The queryset as a source of primary keys, without asking the database; ``BadValue`` if it cannot be one."""
+
+    def primary_keys(self, source: Any) -> Iterable[Any]:
+        """The keys of what ``keys_of`` gave, in order, read in pages."""
+
+    def member_dispatches(self, instance_id: UUID, positions: Sequence[str]) -> Iterable[Sequence[Dispatch]]:
+        """What is needed to publish the members of these maps that may start, page by page."""
+
+    def ended_members(self, now: datetime, limit: int) -> Sequence[EndedMembers]:
+        """Members of maps whose ``look_at`` has come after their end, by map."""
+
+    def unlook_members(self, ended: EndedMembers, look_at: datetime | None) -> None:
+        """Look at none of these rows again, but at one of them at ``look_at``."""
+
+    def map_progress(self, instance_ids: Sequence[UUID]) -> Mapping[tuple[UUID, str], Progress]:
+        """How far the open maps of these instances are, by instance and position."""
 
     # steering
     def request_end(self, instance_id: UUID, message: NewMessage, now: datetime) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from durable_celery.ports.instances import NewInstance
+from durable_celery.ports.maps import NewMembers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +104,8 @@ class TurnCommit:
     with the encoded reason. ``parent`` is the row (run and position) that a final state ends. ``has_children``: at the
     end of the body each open one is dealt with by its ``parent_close``.
     ``again`` are polls to be run again, if nobody has done anything to them since.
+    ``members`` are inserted below the maps at these positions; of ``halted`` maps those no worker has claimed are
+    CANCELLED, of ``given_up_maps`` all members are given up.
     ``answers`` and ``rejected`` are those of updates by message id; ``warn_at`` is when the first open wait is stuck.
     """
 
@@ -130,6 +133,9 @@ class TurnCommit:
     settled: Sequence[Settled] = ()
     again: Sequence[NotLiked] = ()
     withdrawn: Sequence[int] = ()
+    members: Mapping[str, NewMembers] = field(default_factory=dict)
+    halted: Sequence[str] = ()
+    given_up_maps: Sequence[str] = ()
     markers: Mapping[str, str] = field(default_factory=dict)
     closes: bool = False
     last_message: int = 0
