@@ -18,15 +18,16 @@ from durable_celery import (
     WorkflowFailed,
     WorkflowHandle,
     WorkflowTimedOut,
+    continue_as_new,
     current_workflow,
     gather,
     get_handle,
     race,
     sleep,
+    spawn,
     step,
     workflow,
 )
-from durable_celery.combinators import gather as spawn
 from durable_celery.registry import registry
 from tests.pump import Pump, release
 
@@ -308,6 +309,102 @@ def broken() -> Workflow[None]:
 @workflow(name="children.of_broken")
 def of_broken() -> Workflow[None]:
     yield from broken()
+
+
+def test_a_handle_gives_its_child_up(pump: Pump) -> None:
+    handle = giving_up.start()
+    pump.advance_time(61)
+    assert handle.result(timeout=0) == [True, "children.waiting", "2.0", "CANCELLED", True]
+    assert noted == ["c: its parent does not need it any more"]
+    assert child_of(handle).state == "CANCELLED"
+
+
+def test_a_cancel_of_the_body_leaves_a_spawned_child_running_until_its_end(pump: Pump) -> None:
+    handle = leaving.start()
+    pump.drain()
+    handle.cancel()
+    pump.drain()
+    assert handle.status == "WAITING"  # for its cleanup
+    assert child_of(handle).state == "WAITING"
+    pump.advance_time(61)
+    assert handle.status == "CANCELLED"
+    assert child_of(handle).state == "CANCELLED"
+    assert noted == ["c: its parent ended CANCELLED"]
+
+
+@workflow(name="children.giving_up")
+def giving_up() -> Workflow[Any]:
+    yield from sleep(1)
+    work = yield from spawn(waiting("c"))
+    yield from sleep(60)
+    stopped = yield from work.cancel()
+    try:
+        yield from work
+    except ChildFailed as error:
+        return [stopped, error.workflow, error.position, error.child_status, error.cancelled]
+    return None
+
+
+@workflow(name="children.leaving")
+def leaving() -> Workflow[Any]:
+    work = yield from spawn(waiting("c"))
+    try:
+        yield from work
+    finally:
+        yield from sleep(60)
+
+
+# -- runs that go on as new ones ---------------------------------------------------------------------------------------
+
+
+@workflow(name="children.counting_down")
+def counting_down(number: int) -> Workflow[str]:
+    if number == 0:
+        return (yield from go.wait())
+    yield from double(number)
+    return (yield from continue_as_new(number - 1))
+
+
+@workflow(name="children.of_counting")
+def of_counting(close: str) -> Workflow[str]:
+    return (yield from counting_down.using(parent_close=close)(3))
+
+
+@workflow(name="children.going_on")
+def going_on(number: int) -> Workflow[Any]:
+    if number:
+        return (yield from continue_as_new(number - 1))
+    return (yield from telling.using(signal=(go, "hello"))())
+
+
+def test_a_child_is_followed_through_its_runs(pump: Pump) -> None:
+    handle = of_counting.start("cancel")
+    pump.drain()
+    runs = list(WorkflowInstance.objects.filter(parent_id=handle.run_id).order_by("run_number"))
+    assert [run.state for run in runs] == ["CONTINUED"] * 3 + ["WAITING"]
+    assert {(run.parent_position, run.chain_id) for run in runs} == {("1", runs[0].pk)}
+    assert str(runs[0].pk) in handle.waiting_for
+    go.send(get_handle(runs[0].pk), "on")
+    pump.drain()
+    assert handle.result(timeout=0) == "on"
+
+
+@pytest.mark.parametrize(("close", "state"), [("cancel", "CANCELLED"), ("terminate", "TERMINATED")])
+def test_the_newest_run_of_a_child_ends_with_its_parent(pump: Pump, close: str, state: str) -> None:
+    handle = of_counting.start(close)
+    pump.drain()
+    handle.terminate()
+    pump.drain()
+    runs = WorkflowInstance.objects.filter(parent_id=handle.run_id).order_by("run_number")
+    assert list(runs.values_list("state", flat=True)) == ["CONTINUED"] * 3 + [state]
+
+
+def test_a_parent_that_went_on_has_children_of_its_newest_run_and_one_id(pump: Pump) -> None:
+    handle = going_on.start(2)
+    pump.drain()
+    assert handle.run_id != handle.id
+    assert handle.result(timeout=0) == [handle.id, None, "hello"]
+    assert WorkflowInstance.objects.filter(parent_id=handle.run_id).count() == 1
 
 
 # -- keys, options, context --------------------------------------------------------------------------------------------

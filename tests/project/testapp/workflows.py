@@ -7,6 +7,7 @@ from datetime import timedelta
 from durable_celery import Signal, Workflow, gather, sleep, workflow
 from tests.project.testapp import case_atomic as case_atomic
 from tests.project.testapp import case_cancelling as case_cancelling
+from tests.project.testapp import case_children as case_children
 from tests.project.testapp import case_clocks as case_clocks
 from tests.project.testapp import case_connections as case_connections
 from tests.project.testapp import case_errors as case_errors
