@@ -50,7 +50,7 @@ class Command(Generic[T_co]):
         self._run: Run = run
         self.throws = run.throws
         self.handles_cancel = handling()
-        run.built(self)
+        run.unyielded.built(self)
 
     def __iter__(self) -> Generator[Command[Any], Any, T_co]:
         self.handles_cancel = handling()
@@ -64,7 +64,7 @@ class Command(Generic[T_co]):
     def __del__(self) -> None:
         run = getattr(self, "_run", None)
         if run is not None and not self.used:
-            run.dropped(self)
+            run.unyielded.dropped(self)
 
     @property
     def line(self) -> str:
