@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from django_app import disclosure, looks
+from django_app import disclosure, looks, search
 from django_app.disclosure import Disclosure
-from django_app.models import StepResult, WorkflowInstance
+from django_app.models import Message, StepResult, WorkflowInstance
 from django_app.values import Scrubber, call_data, scrubber, value_data
 from durable_celery.core import journal
 from durable_celery.core import transitions as t
 from durable_celery.core.failure import Failure
 
+UNREAD = 100  # messages listed at most
 FAILING = 20  # steps whose errors an instance's own texts may repeat
 BIG = ("args", "result", "failure", "attributes", "memo", "context", "blocked_by")
 
@@ -22,6 +23,7 @@ def summary(instance: WorkflowInstance, waiting_for: str) -> dict[str, Any]:
     return {
         "id": str(instance.chain_id),
         "run_id": str(instance.pk),
+        "run_number": instance.run_number,
         "workflow": instance.name,
         "version": instance.version,
         "key": instance.key,
@@ -54,6 +56,27 @@ def whole(instance: WorkflowInstance, waiting_for: str) -> dict[str, Any]:
         "priority": instance.priority,
         "turns": instance.turn,
     }
+
+
+def runs(instance: WorkflowInstance) -> dict[str, Any]:
+    """The neighbours of a run in its chain, by their ids."""
+    before, after = search.beside(instance)
+    return {"previous_run": str(before.pk) if before else None, "next_run": str(after.pk) if after else None}
+
+
+def unread(instance: WorkflowInstance) -> list[dict[str, Any]]:
+    """Signals that were sent to the instance and that no wait and no handler was given, oldest first."""
+    of = disclosure.of_values() | disclosure.of_workflow(instance.name, instance.version)
+    kept = Message.objects.filter(chain_id=instance.chain_id, kind=journal.SIGNAL, delivered_turn__isnull=True)
+    return [
+        {
+            "name": message.name,
+            "payload": value_data(message.payload, of),
+            "signal_id": message.dedupe,
+            "stored_at": message.stored_at,
+        }
+        for message in kept.order_by("id")[:UNREAD]
+    ]
 
 
 def entries(instance: WorkflowInstance, steps: Sequence[StepResult]) -> list[dict[str, Any]]:

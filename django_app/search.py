@@ -9,15 +9,19 @@ from django.db import connections
 from django.db.models import Q
 
 from django_app.models import WorkflowInstance
+from durable_celery.core import transitions as t
 
 LAST = "\U0010ffff"  # sorts after every character
 
 
 def by_term(found: Any, term: str) -> Any:
-    """Those with this id (of the run or its chain), else those whose key begins with ``term``."""
+    """Those with this id (of the run or its chain), else those whose key begins with ``term``.
+
+    Of a chain the runs that went on as newer ones are left out, but for the very one whose id is asked for.
+    """
     instance_id = as_id(term)
     if instance_id is not None:
-        return found.filter(Q(pk=instance_id) | Q(chain_id=instance_id))
+        return found.filter(Q(pk=instance_id) | Q(chain_id=instance_id) & ~Q(state=t.CONTINUED))
     return by_key(found, term)
 
 
@@ -30,11 +34,19 @@ def by_key(found: Any, prefix: str) -> Any:
     return found.filter(**{"key__istartswith" if vendor == "mysql" else "key__startswith": prefix})
 
 
-def run_of(instance_id: UUID) -> WorkflowInstance | None:
-    """The run with this id; for a chain whose first run is gone, its newest."""
-    rows = WorkflowInstance.objects.filter(Q(pk=instance_id) | Q(chain_id=instance_id))
-    runs = list(rows.order_by("-created_at")[:20])
-    return next((run for run in runs if run.pk == instance_id), runs[0] if runs else None)
+def run_of(instance_id: UUID, number: int | None = None) -> WorkflowInstance | None:
+    """The newest run of the chain with this id, or its run of this number; for the id of a later run, that run."""
+    runs = WorkflowInstance.objects.filter(chain_id=instance_id).order_by("-run_number")
+    found: WorkflowInstance | None = (runs if number is None else runs.filter(run_number=number)).first()
+    return found or WorkflowInstance.objects.filter(pk=instance_id).first()
+
+
+def beside(instance: WorkflowInstance) -> tuple[WorkflowInstance | None, WorkflowInstance | None]:
+    """The run before this one in its chain, and the one after it. One statement."""
+    runs = WorkflowInstance.objects.filter(chain_id=instance.chain_id).only("id", "chain_id", "run_number", "state")
+    around = runs.filter(run_number__in=(instance.run_number - 1, instance.run_number + 1))
+    found = {run.run_number - instance.run_number: run for run in around}
+    return found.get(-1), found.get(1)
 
 
 def as_id(text: str) -> UUID | None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.admin import SimpleListFilter
+from django.contrib.admin.views.main import SEARCH_VAR
 from django.utils.translation import gettext_lazy as _
 
+from django_app import search
 from durable_celery.core import transitions as t
 from durable_celery.registry import registry
 
@@ -26,7 +28,9 @@ class StateFilter(SimpleListFilter):
     def queryset(self, request: Any, queryset: Any) -> Any:
         value = self.value()
         if not value:
-            return queryset
+            # Of a chain the newest run; who asks for a certain run by its id gets that one as well.
+            by_id = search.as_id(request.GET.get(SEARCH_VAR, "")) is not None
+            return queryset if by_id else queryset.exclude(state=t.CONTINUED)
         if value in ASKED:
             return getattr(queryset, value)()
         if value == t.PAUSED:

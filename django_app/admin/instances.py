@@ -111,9 +111,9 @@ class WorkflowInstanceAdmin(SteeringAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """The page of an instance, by the id of its chain or of a run."""
+        """The page of an instance: its newest run (``?run=1``: that one), or a later run by its own id."""
         instance_id = search.as_id(object_id)
-        instance = search.run_of(instance_id) if instance_id else None
+        instance = search.run_of(instance_id, _run_number(request)) if instance_id else None
         self._allow(request, instance)
         if instance is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[attr-defined,no-any-return]
@@ -131,7 +131,7 @@ class WorkflowInstanceAdmin(SteeringAdmin):
 
     def step_view(self, request: HttpRequest, instance_id: Any, position: str) -> HttpResponse:
         """The page of one step, with its whole values and all its attempts."""
-        instance = search.run_of(instance_id)
+        instance = search.run_of(instance_id, _run_number(request))
         self._allow(request, instance)
         step = StepResult.objects.filter(instance=instance, position=position).first() if instance else None
         if instance is None or step is None:
@@ -164,3 +164,8 @@ class WorkflowInstanceAdmin(SteeringAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False
+
+
+def _run_number(request: HttpRequest) -> int | None:
+    text = request.GET.get("run", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None

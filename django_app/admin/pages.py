@@ -12,7 +12,7 @@ from django.contrib.admin import AdminSite
 from django.core.paginator import Page, Paginator
 from django.urls import NoReverseMatch, reverse
 
-from django_app import disclosure, looks, waiting
+from django_app import disclosure, looks, search, waiting
 from django_app.admin import reading
 from django_app.admin.parts import (
     Badge,
@@ -66,6 +66,7 @@ class Pages:
     text: str = ""
     previous: str = ""
     following: str = ""
+    run: str = ""  # the number of the run, where its id alone does not say it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +124,7 @@ def instance_page(instance: WorkflowInstance, site: AdminSite, *, number: Any, n
         timeline=draw([line_of(step, records[step.pk]) for step in steps], now=now),
         steps=[step_shown(step, records[step.pk], context, _step_url(site, instance, step.position)) for step in steps],
         steps_count=f"{found.paginator.count:,}",
-        step_pages=_pages(found),
+        step_pages=_pages(found, instance),
         messages=[message_shown(message, context) for message in messages],
         messages_count=_counted(messages_count, len(messages)),
         children=[
@@ -141,10 +142,10 @@ def step_page(instance: WorkflowInstance, step: StepResult, site: AdminSite, *, 
     return StepPage(
         name=shown.name,
         instance=str(instance),
-        instance_url=instance_url(site, instance.pk),
+        instance_url=run_url(site, instance),
         facts=_step_facts(step, shown),
         step=shown,
-        pages=_pages(records),
+        pages=_pages(records, instance),
     )
 
 
@@ -152,9 +153,18 @@ def instance_url(site: AdminSite, instance_id: UUID) -> str:
     return reverse("admin:durable_celery_workflowinstance_change", args=[instance_id], current_app=site.name)
 
 
+def run_url(site: AdminSite, run: WorkflowInstance) -> str:
+    """The page of this very run: the id of the first one alone is that of the whole chain."""
+    return instance_url(site, run.pk) + _query(run)
+
+
+def _query(run: WorkflowInstance) -> str:
+    return "?run=1" if run.pk == run.chain_id and run.state == t.CONTINUED else ""
+
+
 def _step_url(site: AdminSite, instance: WorkflowInstance, position: str) -> str:
     name = "admin:durable_celery_workflowinstance_step"
-    return reverse(name, args=[instance.pk, position], current_app=site.name)
+    return reverse(name, args=[instance.pk, position], current_app=site.name) + _query(instance)
 
 
 def _context(instance: WorkflowInstance, steps: Sequence[StepResult], sizes: Sizes) -> Context:
@@ -172,8 +182,7 @@ def _instance_facts(instance: WorkflowInstance, site: AdminSite, context: Contex
     ended = instance.finished_at or now
     facts = [
         Fact(label="Id", text=str(instance.chain_id)),
-        Fact(label="Run", text=str(instance.pk) if instance.pk != instance.chain_id else ""),
-        _newest(instance, site),
+        *_runs(instance, site),
         Fact(label="Version", text=str(instance.version)),
         Fact(label="Created", text=looks.moment(instance.created_at)),
         Fact(
@@ -232,11 +241,21 @@ def _step_facts(step: StepResult, shown: StepShown) -> list[Fact]:
     return [fact for fact in facts if fact.text]
 
 
-def _newest(instance: WorkflowInstance, site: AdminSite) -> Fact:
-    later = reading.newest_run(instance) if instance.state == t.CONTINUED else None
-    if later is None:
-        return Fact(label="", text="")
-    return Fact(label="Newest run", text=str(later.pk), url=instance_url(site, later.pk), note=later.state)
+def _runs(instance: WorkflowInstance, site: AdminSite) -> list[Fact]:
+    """Of an instance that has gone on as a new run: which this is, and the way to its neighbours and to the newest."""
+    if instance.run_number == 1 and instance.state != t.CONTINUED:
+        return []
+    before, after = search.beside(instance)
+    newest = search.run_of(instance.chain_id) if after is not None else None
+    links = {"Previous run": before, "Next run": after, "Newest run": newest if newest != after else None}
+    return [
+        Fact(label="Run", text=str(instance.pk), note=f"number {instance.run_number:,}"),
+        *(
+            Fact(label=label, text=str(run.pk), url=run_url(site, run), note=f"number {run.run_number:,}, {run.state}")
+            for label, run in links.items()
+            if run is not None
+        ),
+    ]
 
 
 def _attributes(instance: WorkflowInstance, context: Context) -> list[Fact]:
@@ -267,11 +286,12 @@ def _counted(count: int, shown: int) -> str:
     return f"the newest {shown:,} of {count:,}" + (" or more" if count >= MESSAGES * 10 else "")
 
 
-def _pages(page: Page[Any]) -> Pages:
+def _pages(page: Page[Any], instance: WorkflowInstance) -> Pages:
     if page.paginator.num_pages <= 1:
         return Pages()
     return Pages(
         text=f"{page.start_index():,} to {page.end_index():,} of {page.paginator.count:,}",
         previous=str(page.previous_page_number()) if page.has_previous() else "",
         following=str(page.next_page_number()) if page.has_next() else "",
+        run="1" if _query(instance) else "",
     )

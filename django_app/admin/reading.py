@@ -55,13 +55,6 @@ def children(instance: WorkflowInstance, most: int) -> list[WorkflowInstance]:
     return list(WorkflowInstance.objects.filter(parent_id=instance.pk).defer(*BIG).order_by("created_at")[:most])
 
 
-def newest_run(instance: WorkflowInstance) -> WorkflowInstance | None:
-    """The last run of its chain, if that is another one."""
-    rows = WorkflowInstance.objects.filter(chain_id=instance.chain_id).exclude(pk=instance.pk).defer(*BIG)
-    later: WorkflowInstance | None = rows.filter(created_at__gte=instance.created_at).order_by("-created_at").first()
-    return later
-
-
 def _sized(rows: Any, *fields: str) -> Any:
     """Texts that are too long stay in the database; their length comes instead."""
     rows = rows.annotate(**{f"{field}_size": Length(field) for field in fields}).defer(*fields)

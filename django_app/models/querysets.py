@@ -44,8 +44,8 @@ class InstanceQuerySet(Instances):
         return self._only(state__in=t.OPEN_STATES)
 
     def closed(self) -> InstanceQuerySet:
-        """Ended, in whatever way."""
-        return self._only(state__in=t.FINAL_STATES)
+        """Ended, in whatever way; a run that has gone on as a new one has not."""
+        return self._only(state__in=[state for state in t.FINAL_STATES if state != t.CONTINUED])
 
     def waiting(self) -> InstanceQuerySet:
         """Nothing to do but wait, for steps as well."""

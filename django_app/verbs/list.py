@@ -19,7 +19,8 @@ STATES = (*t.OPEN_STATES, t.PAUSED, *t.FINAL_STATES)
 
 def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--workflow", metavar="NAME", help="of this workflow only")
-    parser.add_argument("--state", metavar="STATE", help=f"one of {', '.join((*STATES, *QUESTIONS))}")
+    parser.add_argument("--state", metavar="STATE", help=f"one of {', '.join((*STATES, *QUESTIONS))}; without it, of "
+                        "instances that have gone on as new runs the newest alone")  # fmt: skip
     parser.add_argument("--key", metavar="BEGINNING", help="with a key that begins so")
     parser.add_argument("--limit", type=int, default=50, metavar="N", help="at most so many (50)")
     parser.add_argument("--json", action="store_true", help="one JSON document: a list of objects")
@@ -46,7 +47,7 @@ def _chosen(options: Any) -> QuerySet[WorkflowInstance]:
         rows = rows.filter(name=options.workflow)
     if options.key:
         rows = search.by_key(rows, options.key)
-    return _in_state(rows, options.state) if options.state else rows
+    return _in_state(rows, options.state) if options.state else rows.exclude(state=t.CONTINUED)
 
 
 def _in_state(rows: Any, state: str) -> QuerySet[WorkflowInstance]:

@@ -21,17 +21,26 @@ def arguments(parser: ArgumentParser) -> None:
 def run(options: Any, console: Console) -> int:
     instance = target(options)
     waits = waiting.words([instance], now=datetime.now(timezone.utc), errors=True)
-    record = records.whole(instance, waits[instance.pk])
+    record = {
+        **records.whole(instance, waits[instance.pk]),
+        **records.runs(instance),
+        "unread": records.unread(instance),
+    }
     if options.json:
         console.document(record)
         return 0
-    error = record.pop("error")
+    error, unread = record.pop("error"), record.pop("unread")
     for name, value in record.items():
         if value not in (None, "", {}):
             console.line(f"{name.replace('_', ' ') + ':':14}{_text(value)}")
     if error:
         console.line(f"{'error:':14}{error['type']}: {error['message']}")
         console.line(error["traceback"])
+    for message in unread:
+        name = f"{message['name']} ({message['signal_id']})" if message["signal_id"] else message["name"]
+        console.line(
+            f"{'unread:':14}signal {name} of {moment(message['stored_at'])}: {preview(message['payload'], 200)}"
+        )
     return 0
 
 

@@ -12,20 +12,20 @@ from django_app.verbs.console import WrongUsage
 
 def add_target(parser: ArgumentParser) -> None:
     """``ID``, or ``--key KEY`` with ``--workflow NAME`` where several workflows use the key."""
-    parser.add_argument("id", nargs="?", metavar="ID", help="the id of an instance or of a run")
+    parser.add_argument("id", nargs="?", metavar="ID", help="the id of an instance, or of one of its later runs")
     parser.add_argument("--key", help="instead of the id: the business key, exactly")
     parser.add_argument("--workflow", metavar="NAME", help="with --key, where several workflows use it")
 
 
 def target(options: Any) -> WorkflowInstance:
-    """The run itself for its id, the newest of a chain, the open or else newest instance for a key."""
+    """The newest run of an instance, a later run for its own id, the open or else newest instance for a key."""
     if bool(options.id) == bool(options.key):
         raise WrongUsage("say which instance: its ID, or --key KEY (with --workflow NAME)")
     return by_id(options.id) if options.id else by_key(options.key, options.workflow)
 
 
 def by_id(text: str) -> WorkflowInstance:
-    """The run with this id, else the newest of the chain."""
+    """The newest run of the instance with this id, else the run with it."""
     instance_id = search.as_id(text)
     if instance_id is None:
         raise WrongUsage(f"{text!r} is not an id, expected a uuid such as 01972d3e-7c5b-7e43-9a5e-3f1f0c8e2b11")
