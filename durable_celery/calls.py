@@ -9,14 +9,21 @@ from typing import Any
 from durable_celery import codec
 from durable_celery.runtime import settings
 
+SHORT = 256  # characters
+
 
 def encode_call(signature: inspect.Signature, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """``[[args], {kwargs}]``. A call the function would refuse raises its TypeError here, not in a worker."""
+    bind(signature, name, args, kwargs)
+    return encode_values(name, args, kwargs)
+
+
+def bind(signature: inspect.Signature, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises the TypeError of a call the function would refuse."""
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
         raise TypeError(f"{name}{signature}: {error}") from None
-    return encode_values(name, args, kwargs)
 
 
 def encode_values(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -25,6 +32,17 @@ def encode_values(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> s
     positional = ",".join(codec.encode(value, root=f"args[{i}] of {name}", limit=limit) for i, value in enumerate(args))
     named = codec.encode(kwargs, root=f"kwargs of {name}", limit=limit) if kwargs else "{}"
     return f"[[{positional}],{named}]"
+
+
+def never_change(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the values may as well be encoded later: nobody can change them, and none will be refused."""
+    return not kwargs and all(
+        value is None
+        or type(value) is bool
+        or (type(value) is int and value.bit_length() < 64)
+        or (type(value) is str and len(value) <= SHORT)
+        for value in args
+    )
 
 
 def decode_call(text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:

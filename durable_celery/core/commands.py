@@ -7,7 +7,7 @@ encoded when it is built; what the step gets is what was true then.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -38,17 +38,19 @@ class Command(Generic[T_co]):
     same at run time. A command can be yielded once.
     """
 
-    __slots__ = ("__weakref__", "_run", "handles_cancel", "line", "throws", "used")
+    __slots__ = ("__weakref__", "_place", "_run", "handles_cancel", "throws", "used")
     what = "command"
 
     def __init__(self) -> None:
-        run = scope.required(self.describe(), self.instead())
-        self.line = scope.caller()
+        run = scope.active()
+        if run is None or run.inert:
+            run = scope.required(self.describe(), self.instead())
+        self._place = scope.calling()
         self.used = False
         self._run: Run = run
         self.throws = run.throws
         self.handles_cancel = handling()
-        run.built(self)
+        run.unyielded.built(self)
 
     def __iter__(self) -> Generator[Command[Any], Any, T_co]:
         self.handles_cancel = handling()
@@ -62,7 +64,12 @@ class Command(Generic[T_co]):
     def __del__(self) -> None:
         run = getattr(self, "_run", None)
         if run is not None and not self.used:
-            run.dropped(self)
+            run.unyielded.dropped(self)
+
+    @property
+    def line(self) -> str:
+        """Where it was built: ``function, line N of file``."""
+        return scope.place(*self._place)
 
     @property
     def whole(self) -> bool:
@@ -130,22 +137,36 @@ class StepTerms:
 
 
 class StepCommand(Command[T_co]):
-    """Run a step. ``args`` is the encoded call, ``terms`` what is copied onto the row."""
+    """Run a step. ``args`` is the encoded call, or what makes it; ``terms`` what is copied onto the row."""
 
-    __slots__ = ("args", "name", "queue", "terms", "undo")
+    __slots__ = ("_args", "name", "queue", "terms", "undo")
     what = "step"
 
-    def __init__(self, *, name: str, args: str, terms: StepTerms, queue: str = "") -> None:
+    def __init__(self, *, name: str, args: str | Callable[[], str], terms: StepTerms, queue: str = "") -> None:
         self.name = name
         super().__init__()
-        self.args = args
+        self._args = args
         self.terms = terms
         self.queue = queue
         self.undo: Undo | None = None
 
     @property
+    def args(self) -> str:
+        """The encoded call."""
+        return self._args if isinstance(self._args, str) else self._args()
+
+    def call_with(self, args: str | Callable[[], str]) -> None:
+        """Give it its encoded call, or, where the row may have that already, what makes it."""
+        self._args = args
+
+    @property
+    def replaying(self) -> bool:
+        """Whether its row is expected to be there."""
+        return self._run.replaying
+
+    @property
     def whole(self) -> bool:
-        return bool(self.args)
+        return bool(self._args)
 
     def compensate_with(self: StepCommand[T], undo: Command[Any] | Undoing[T]) -> StepCommand[T]:
         if self.undo is not None:

@@ -8,29 +8,27 @@ Rules of this file:
 
 from __future__ import annotations
 
-import random as dice
-import uuid
-import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
 from typing import Any
 
-from durable_celery.core import complaints, conditions, handles, mismatches, nodes, unread
+from durable_celery.core import complaints, conditions, handles, nodes, unread
 from durable_celery.core import generator as generators
 from durable_celery.core.cancelling import THROWS, Cancelling
 from durable_celery.core.commands import Command
 from durable_celery.core.conditions import ConditionNode
 from durable_celery.core.continuing import ContinueCommand, Continuing, Leaving
-from durable_celery.core.decision import Again, Closing, Opening
 from durable_celery.core.handlers import Handlers
-from durable_celery.core.journal import CANCEL, DEADLINE, SEED, UPDATE, Entry, Event, Journal, Message
+from durable_celery.core.journal import CANCEL, DEADLINE, UPDATE, Event, Journal, Message
+from durable_celery.core.ledger import Ledger
 from durable_celery.core.patches import Patches
 from durable_celery.core.tree import node_of
-from durable_celery.errors import CancelRequested, NonDeterminism, UsageError, WorkflowError
+from durable_celery.core.unyielded import Unyielded
+from durable_celery.errors import CancelRequested, NonDeterminism, WorkflowError
 
 
-class Run:
+class Run(Ledger):
     """The state of a body being driven; the arguments are those of ``replay``."""
 
     def __init__(
@@ -47,48 +45,26 @@ class Run:
         recorded_only: bool,
         info: Any,
     ) -> None:
-        self.journal = journal
-        self.instance_id = journal.instance_id
+        super().__init__(journal, decode=decode)
         self.turn = turn
         self.now = now
-        self.decode_text = decode
         self.encode = encode
         self.adapt = adapt
         self.failures: tuple[type[BaseException], ...] = (WorkflowError, *fails_on)
         self.interrupts = interrupts
         self.recorded_only = recorded_only
         self.info = info
-        self.entries: dict[str, Entry] = {entry.position: entry for entry in journal.entries}
-        self.markers: dict[str, str] = {}
-        self.openings: list[Opening] = []
-        self.closings: list[Closing] = []
-        self.withdrawn: list[str] = []
-        self.halted: list[str] = []
-        self.told: dict[str, str] = {}  # positions of children that are asked to end, and why
-        self.leaves: dict[str, Any] = {}
-        self.waits: dict[str, list[nodes.SignalNode]] = {}
-        self.unread: dict[str, deque[Message]] = {}
-        self.arrivals: dict[int, int] = {}  # the messages seen so far, by id: which number each was
         self.spawned: list[nodes.Node] = []  # work beside the body that has not ended
-        self.again: dict[str, Again] = {}  # polls whose result was not liked, by position
         self.conditions: list[ConditionNode] = []  # open ones, as they were yielded
         self.risen: deque[nodes.Node] = deque()  # have ended beside what the current event is about
-        self.delivered: dict[int, bool] = {}  # given to somebody in this turn; False: got back from an earlier one's
         self.status_text: str | None = None
         self.attributes: dict[str, Any] = {}
-        self.replaying = False
         self.closing = False
         self.inert = ""  # what runs now and may only look; see scope.looking
-        self.undecodable = False  # a stored value is of a class this code does not have
         self.teardowns = 0  # raised while closing
         self.throws = 0  # errors thrown into the body so far
-        self.ended = False
-        self.rows = 0  # of the journal that the body has asked for so far
         self.value: Any = None
         self.error: BaseException | None = None
-        self._label = "start"
-        self._last: Event | None = None  # the outcome the body was given last
-        self._ordinal = 0
         self._ordinals = 0  # yields so far
         self._generator: Generator[Any, Any, Any] | None = None
         self._awaited: nodes.Node | None = None
@@ -96,9 +72,7 @@ class Run:
         self.continuing = Continuing(self)
         self.patches = Patches(self)
         self.handlers = Handlers(self)
-        self._worthless: set[str] = set()  # rows whose own outcome the body will not see
-        self._built: dict[int, weakref.ref[Command[Any]]] = {}
-        self._complaint: UsageError | None = None
+        self.unyielded = Unyielded(self)
 
     # -- driving ---------------------------------------------------------------------------------------------------
 
@@ -131,7 +105,7 @@ class Run:
             return True
         assert event.entry is not None
         position = event.entry.position
-        if position in self._worthless:
+        if position in self.worthless:
             return False
         self._mark(event, position)
         node = self.leaves.get(position)
@@ -161,105 +135,11 @@ class Run:
 
     node = node_of
 
-    def match(self, position: str, kind: str, name: str, members: int, entry: Entry | None) -> None:
-        """The journal and the body must agree at ``position``; ``NonDeterminism`` otherwise."""
-        self.rows += 1
-        asked = (kind, name, members)
-        if self.replaying if entry is None else (entry.kind, entry.name, entry.members) != asked:
-            command = mismatches.Command(kind=kind, name=name, members=members)
-            raise self.mismatch(position, complaints.words(entry), complaints.command_words(*asked), command)
-
-    def mismatch(
-        self, position: str, recorded: str, requested: str, command: mismatches.Command | None = None
-    ) -> NonDeterminism:
-        """The error that blocks the instance; ``command`` is what the body asks for, if it asks for a row."""
-        line = self.where() or ("after its end" if self.ended else "at its end")
-        sides = mismatches.fields(self.entries.values(), position, command, self._last, line)
-        return complaints.mismatch(self.instance_id, position, recorded, requested, sides)
-
-    def withdraw(self, position: str) -> None:
-        """Nobody waits for this row any more."""
-        self.ignore(position)
-        if not self.replaying:
-            self.withdrawn.append(position)
-
-    def tell(self, position: str, reason: str) -> None:
-        """Ask the child at this position to end."""
-        if not self.replaying:
-            self.told[position] = reason
-
-    def ignore(self, position: str) -> None:
-        """The row's own outcome, which may be as new as what came before it, is not for the body."""
-        self.leaves.pop(position, None)
-        self.again.pop(position, None)
-        self._worthless.add(position)
-
-    def close_row(self, closing: Closing) -> None:
-        """A timer, signal wait or gather has ended in this turn (earlier ones are in the journal as ended)."""
-        if not self.replaying:
-            self.closings.append(closing)
-
-    def consumed(self, message: Message) -> None:
-        """The message was given to a wait or a handler, or made the run end: it is unread no more."""
-        if not self.replaying and self.delivered.pop(message.id, True):
-            self.delivered[message.id] = True
-
-    def returned(self, message: Message) -> None:
-        """Who had taken the message did not need it: it is unread again. The caller puts it back into ``unread``."""
-        if not self.replaying and not self.delivered.pop(message.id, False):
-            self.delivered[message.id] = False
-
-    def forget_wait(self, node: nodes.SignalNode) -> None:
-        """The wait takes no message any more."""
-        waits = self.waits.get(node.command.name, [])
-        if node in waits:
-            waits.remove(node)
-
     def put_back(self, messages: Sequence[Message]) -> None:
         """Those who took these messages have lost: each goes to the next open wait, else it is unread again."""
         unread.put_back(self, messages)
 
-    def decode(self, text: str | None) -> Any:
-        """A stored value; None stands for None."""
-        try:
-            return None if text is None else self.decode_text(text)
-        except Exception:
-            self.undecodable = True
-            raise
-
-    # -- for helpers -----------------------------------------------------------------------------------------------
-
-    def ordinal(self) -> str:
-        """A label for the next dice, uuid or side effect: the last event and how many there were since."""
-        self._ordinal += 1
-        return f"{self._label}:{self._ordinal}"
-
-    def dice(self) -> dice.Random:
-        """A random.Random seeded by the run and the place in it."""
-        return dice.Random(f"{self.journal.markers.get(SEED, self.instance_id)}:{self.ordinal()}")
-
-    def uuid(self) -> uuid.UUID:
-        """A uuid (version 4 in form) that is the same on replay."""
-        return uuid.UUID(int=self.dice().getrandbits(128), version=4)
-
-    def marker(self, key: str) -> str | None:
-        """The recorded text of a marker."""
-        return self.markers.get(key, self.journal.markers.get(key))
-
-    def built(self, command: Command[Any]) -> None:
-        """A command was constructed in the body."""
-        self._built[id(command)] = weakref.ref(command)
-
-    def dropped(self, command: Command[Any]) -> None:
-        """A command went away unused. After an error was thrown in since it was built, that is the error's doing."""
-        self._built.pop(id(command), None)
-        if not self.closing and not self.ended and self._missed(command):
-            self._complaint = self._complaint or complaints.unyielded(command)
-
     # -- inside ----------------------------------------------------------------------------------------------------
-
-    def _missed(self, command: Command[Any]) -> bool:
-        return command.whole and command.throws == self.throws
 
     def _mark(self, event: Event, label: str) -> None:
         self._last = event
@@ -359,7 +239,7 @@ class Run:
                 value, error = None, self.cancelling.error()
                 continue
             if isinstance(command, ContinueCommand):
-                self._require_all_yielded()
+                self.unyielded.require_all()
                 value, error = None, self.continuing.leave(command, self.where())
                 continue
             node = self._open(command)
@@ -395,8 +275,7 @@ class Run:
 
     def _complain(self) -> None:
         self.patches.complain()
-        if self._complaint is not None:
-            raise self._complaint
+        self.unyielded.complain()
 
     def _end(self, value: Any = None, error: BaseException | None = None) -> None:
         self.patches.complain()
@@ -404,7 +283,7 @@ class Run:
             error = None
         if error is None:
             self._complain()
-            self._require_all_yielded(value)
+            self.unyielded.require_all(value)
         if (
             self.replaying
             and not self.recorded_only
@@ -413,9 +292,3 @@ class Run:
             end = "its end by a return" if error is None else f"its end by {error!r:.200}"
             raise self.mismatch(str(self._ordinals + 1), "more of this run", end)
         self.ended, self.value, self.error = True, value, error
-
-    def _require_all_yielded(self, value: Any = None) -> None:
-        for reference in list(self._built.values()):
-            command = reference()
-            if command is not None and command is not value and not command.used and self._missed(command):
-                raise complaints.unyielded(command)

@@ -19,6 +19,7 @@ TEARDOWNS = 100  # that one closing raises, before a body that catches each of t
 
 _run: ContextVar[Run | None] = ContextVar("durable_celery_run", default=None)
 _PACKAGE = __name__.partition(".")[0]
+_INSIDE = f"{_PACKAGE}."
 
 
 class Teardown(BaseException):
@@ -76,15 +77,21 @@ def looking(run: Run, what: str) -> Iterator[None]:
 
 def caller() -> str:
     """``function, line N of file`` of the nearest frame outside this package."""
+    return place(*calling())
+
+
+def calling() -> tuple[str, int, str]:
+    """The same in its parts."""
     frame: FrameType = sys._getframe(1)
     while frame.f_back is not None and ours(frame):
         frame = frame.f_back
-    return place(frame.f_code.co_name, frame.f_lineno, frame.f_code.co_filename)
+    return frame.f_code.co_name, frame.f_lineno, frame.f_code.co_filename
 
 
 def ours(frame: FrameType) -> bool:
     """Whether the frame runs code of this package."""
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == _PACKAGE
+    name = str(frame.f_globals.get("__name__", ""))
+    return name.startswith(_INSIDE) or name == _PACKAGE
 
 
 def place(function: str, line: int, file: str) -> str:

@@ -10,7 +10,18 @@ from django_app.admin.subjects import WorkflowInstancesInline
 from durable_celery import InstanceClosed, InstanceNotFound
 
 from . import documents
-from .models import Document, Order, OrderLine, Payment, PaymentEvent, PriceChange, Product, Reservation, Shipment
+from .models import (
+    Document,
+    Order,
+    OrderLine,
+    Payment,
+    PaymentEvent,
+    PickRequest,
+    PriceChange,
+    Product,
+    Reservation,
+    Shipment,
+)
 
 
 @admin.register(Product)
@@ -57,6 +68,13 @@ class PaymentEventAdmin(admin.ModelAdmin):
 @admin.register(Shipment)
 class ShipmentAdmin(admin.ModelAdmin):
     list_display = ["order_id", "tracking", "shipped_at"]
+    raw_id_fields = ["order"]
+
+
+@admin.register(PickRequest)
+class PickRequestAdmin(admin.ModelAdmin):
+    list_display = ["order_id", "state", "asked_at"]
+    list_filter = ["state"]
     raw_id_fields = ["order"]
 
 

@@ -33,6 +33,8 @@ class Order(models.Model):
 
     class Reason(models.TextChoices):
         NOT_PAID = "not paid in time"
+        NOT_SHIPPED = "not shipped in time"
+        BY_CUSTOMER = "cancelled by the customer"
         CARD_DECLINED = "card declined"
         SOLD_OUT = "sold out"
         NOT_FOR_SALE = "no longer for sale"
@@ -130,6 +132,31 @@ class Shipment(models.Model):
 
     def __str__(self) -> str:
         return self.tracking
+
+
+class PickRequest(models.Model):
+    """A line on the warehouse's list; ``RECALLED`` for good."""
+
+    class State(models.TextChoices):
+        ASKED = "ASKED"
+        RECALLED = "RECALLED"
+
+    order = models.OneToOneField(Order, on_delete=models.CASCADE)
+    state = models.CharField(max_length=16, choices=State.choices, default=State.ASKED)
+    asked_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"{self.order.key} {self.state}"
+
+
+class Confirmation(models.Model):
+    """The customer was told that the parcel is on its way."""
+
+    order = models.OneToOneField(Order, on_delete=models.CASCADE)
+    sent_at = models.DateTimeField(auto_now_add=True)
+
+    def __str__(self) -> str:
+        return f"{self.order.key} {self.sent_at:%Y-%m-%d %H:%M}"
 
 
 class Document(models.Model):

@@ -15,7 +15,7 @@ from durable_celery import (
     workflow,
 )
 
-from . import documents, prices  # noqa: F401 - registers their workflows and steps
+from . import deliveries, documents, prices, purchases  # noqa: F401 - registers their workflows and steps
 from .conf import PAYMENT_WINDOW
 from .models import Order
 from .refusals import CardDeclined, NotForSale, SoldOut, Undeliverable

@@ -18,6 +18,7 @@ from durable_celery.registry import registry
 from shop import documents
 from shop.documents import approve_document, approved, record_decision, remind
 from shop.models import Document, Reminder
+from shop.tests.kit import DurableCase
 from tests.pump import Pump
 
 
@@ -25,17 +26,12 @@ from tests.pump import Pump
 def notify(document_id: int) -> None: ...
 
 
-class ApprovalCase(TransactionTestCase):
+class ApprovalCase(DurableCase):
     def setUp(self) -> None:
-        self.pump = self.enter(Pump())
+        super().setUp()
         self.document = Document.objects.create(title="Price list", approver="ada@example.com")
 
-    def enter(self, manager: Any) -> Any:
-        entered = manager.__enter__()
-        self.addCleanup(manager.__exit__, None, None, None)
-        return entered
-
-    def state(self) -> str:
+    def status(self) -> str:
         self.document.refresh_from_db()
         return str(self.document.state)
 
@@ -43,20 +39,20 @@ class ApprovalCase(TransactionTestCase):
 class ApprovalTests(ApprovalCase):
     def test_an_approval_on_the_third_day_follows_two_reminders(self) -> None:
         handle = documents.submit(self.document)
-        self.pump.advance_time(days=2, hours=12)
+        self.durable.advance_time(days=2, hours=12)
         documents.approve(self.document, by="ada")
-        self.pump.finish()
+        self.durable.run_until_idle()
         self.assertIs(handle.result(timeout=0), True)
-        self.assertEqual((self.state(), self.document.approved_by), (Document.State.APPROVED, "ada"))
+        self.assertEqual((self.status(), self.document.approved_by), (Document.State.APPROVED, "ada"))
         self.assertEqual([letter.subject for letter in mail.outbox], [f"Reminder {n}: Price list" for n in (1, 2)])
 
     def test_a_document_that_nobody_approves_is_rejected_after_seven_days(self) -> None:
         handle = documents.submit(self.document)
-        self.pump.advance_time(days=7, seconds=-1)
-        self.assertEqual((handle.status, self.state()), ("WAITING", Document.State.SUBMITTED))
-        self.pump.advance_time(seconds=1)
+        self.durable.advance_time(days=7, seconds=-1)
+        self.assertEqual((handle.status, self.status()), ("WAITING", Document.State.SUBMITTED))
+        self.durable.advance_time(seconds=1)
         self.assertIs(handle.result(timeout=0), False)
-        self.assertEqual((self.state(), self.document.approved_by), (Document.State.REJECTED, ""))
+        self.assertEqual((self.status(), self.document.approved_by), (Document.State.REJECTED, ""))
         self.assertEqual((len(mail.outbox), Reminder.objects.count()), (6, 6))
         with self.assertRaises(InstanceClosed):
             documents.approve(self.document, by="ada")
@@ -69,7 +65,7 @@ class ApprovalTests(ApprovalCase):
     def test_the_first_decision_stands(self) -> None:
         record_decision.call(self.document.pk, "APPROVED", "ada")
         record_decision.call(self.document.pk, "REJECTED", "")
-        self.assertEqual((self.state(), self.document.approved_by), (Document.State.APPROVED, "ada"))
+        self.assertEqual((self.status(), self.document.approved_by), (Document.State.APPROVED, "ada"))
 
 
 class ApprovalInTheAdminTests(ApprovalCase):
@@ -83,11 +79,11 @@ class ApprovalInTheAdminTests(ApprovalCase):
 
     def test_the_action_approves_in_the_name_of_the_user(self) -> None:
         handle = documents.submit(self.document)
-        self.pump.advance_time(days=1)
+        self.durable.advance_time(days=1)
         for _ in range(2):
             self.assertContains(self.approve(), "Price list is approved.")
-        self.pump.finish()
-        self.assertEqual((handle.status, self.state(), self.document.approved_by), ("COMPLETED", "APPROVED", "ada"))
+        self.durable.run_until_idle()
+        self.assertEqual((handle.status, self.status(), self.document.approved_by), ("COMPLETED", "APPROVED", "ada"))
         self.assertContains(self.approve(), "no longer waits for an approval; it is approved.")
 
     def test_a_document_without_an_approval_is_said_so(self) -> None:
@@ -97,15 +93,15 @@ class ApprovalInTheAdminTests(ApprovalCase):
         documents.submit(self.document)
         with mock.patch("shop.admin.DocumentAdmin.has_change_permission", return_value=False):
             self.approve()
-        self.pump.drain()
-        self.assertEqual(self.state(), Document.State.SUBMITTED)
+        self.durable.run_until_idle()
+        self.assertEqual(self.status(), Document.State.SUBMITTED)
 
     def test_a_new_document_is_submitted_and_its_page_shows_what_it_waits_for(self) -> None:
         form = {"title": "Catalogue", "approver": "ada@example.com"}
         inline = {f"durable_instances-{name}_FORMS": "0" for name in ("TOTAL", "INITIAL")}
         self.client.post(reverse("admin:shop_document_add"), form | inline)
         document = Document.objects.get(title="Catalogue")
-        self.pump.drain()
+        self.durable.run_until_idle()
         page = self.client.get(reverse("admin:shop_document_change", args=[document.pk]))
         handle = approve_document.get(key=document.key)
         self.assertContains(page, reverse("admin:durable_celery_workflowinstance_change", args=[handle.id]))
@@ -140,15 +136,22 @@ def waits_longer_afterwards(document_id: int) -> Workflow[bool]:
     return False
 
 
-class DeployWhileWaitingTests(ApprovalCase):
+class DeployWhileWaitingTests(TransactionTestCase):
     """Approvals wait for days, so releases come meanwhile. None of them may leave one behind that nobody wakes."""
 
     def setUp(self) -> None:
-        super().setUp()
+        self.pump = Pump()
+        self.pump.__enter__()
+        self.addCleanup(self.pump.__exit__, None, None, None)
         self.addCleanup(registry.add_workflow, approve_document)
+        self.document = Document.objects.create(title="Price list", approver="ada@example.com")
         self.handle = documents.submit(self.document)
         self.pump.advance_time(days=1, hours=1)
         self.assertEqual(self.handle.status, "WAITING")
+
+    def state(self) -> str:
+        self.document.refresh_from_db()
+        return str(self.document.state)
 
     def deploy(self, body: Callable[[int], Any]) -> None:
         """The next release, with this body in the place of the one before."""
