@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
-from durable_celery import calls, codec, runtime, steering, updates
+from durable_celery import calls, codec, repair, runtime, steering, updates
 from durable_celery.core import journal, transitions
 from durable_celery.core.failure import Failure
 from durable_celery.core.handlers import Answer
@@ -254,6 +254,33 @@ class WorkflowHandle(HandleTwins[R]):
         blocked.
         """
         steering.retry(self._id())
+
+    def skip(self, position: str, result: Any = None) -> None:
+        """Go on as if what stands at ``position`` had ended with ``result``.
+
+        An open step ends SUCCEEDED with it. Of a FAILED instance the last failed step gets it, and all else is as with
+        ``retry``. Of a BLOCKED instance whose body does not fit the journal there, what is recorded is set aside
+        (``"2"`` is then ``"2!1"``) and a row of what the body asks for takes its place. ``BadValue`` if nothing is
+        there, ``StepClosed`` if it has ended, ``NotRetryable`` with the reason if the body has gone on since.
+        """
+        repair.skip(self._id(), position, result)
+
+    def retry_step(self, position: str) -> None:
+        """Try the step at ``position`` again now: one that waits for its next attempt is due at once.
+
+        One that FAILED starts afresh, if the body has not gone on since. ``NotRetryable`` says why not: it is RUNNING,
+        it has a result, the body has seen it fail. ``BadValue`` if no step is there.
+        """
+        repair.retry_step(self._id(), position)
+
+    def fork(self, position: str) -> WorkflowHandle[R]:
+        """Start a new instance from everything recorded before ``position``; returns its handle.
+
+        Same arguments, version, context and attributes, no key and no parent. Steps before the top-level yield of
+        ``position`` keep their results and do not run again; from there on the new one goes its own way. This one stays
+        as it is: end it, if both may not go on. ``BadValue`` if it never came to that position.
+        """
+        return WorkflowHandle(str(repair.fork(self._id(), position)), created=True)
 
     def complete_step(self, position: str, result: Any = None) -> None:
         """End the open step at a position of the journal with a result, as ``complete_step(token, result)`` does.

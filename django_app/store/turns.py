@@ -181,7 +181,7 @@ class Turns(Updates, Succession, Starting, Maps):
         if created and created[0].pk is None:
             self._read_back(commit.instance_id, created)
         markers = [
-            Marker(instance_id=commit.instance_id, key_hash=_hash(key), key=key, value=value)
+            Marker(instance_id=commit.instance_id, key_hash=marker_hash(key), key=key, value=value)
             for key, value in commit.markers.items()
         ]
         if markers:
@@ -289,5 +289,6 @@ def _born(commit: TurnCommit, new: NewEntry, births: Births) -> NewEntry:
     )  # fmt: skip
 
 
-def _hash(key: str) -> str:
+def marker_hash(key: str) -> str:
+    """What tells the keys of markers apart exactly."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()

@@ -78,6 +78,12 @@ def after_failure(
     return _end(counted, t.FAILED, now, failure=failure)
 
 
+def due_now(step: OpenStep, now: datetime) -> StepChange:
+    """A step that waits for its next attempt need wait no longer."""
+    start_by_at = _plus(now, terms_of(step.options).schedule_to_start)
+    return replace(_same(step), due_at=now, look_at=now, start_by_at=start_by_at, resends=0)
+
+
 def after_later(step: OpenStep, delay: timedelta, now: datetime) -> StepChange:
     """The body raised RetryLater: again then, nothing counted. Nobody waits for an abandoned one: that is its end."""
     if step.state == t.ABANDONED:

@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
+from durable_celery.core.forking import Fork
+from durable_celery.core.skipping import Replacement
 from durable_celery.ports.attempt import AttemptRecord, Changed, Claimed, OpenStep, StepChange
 from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInstance, NewMessage, StoredUpdate
 from durable_celery.ports.maps import EndedMembers, Progress
@@ -149,6 +151,23 @@ class Store(Protocol):
 
         ``wakes`` gets the children that are open again with it.
         """
+
+    # repairing
+    def reopen_step(
+        self, instance_id: UUID, position: str, result: str | None, now: datetime, wakes: list[Wake]
+    ) -> None:
+        """``reopen``, if the step at ``position`` is among the last failures; with a result, that takes its place."""
+
+    def replace_row(
+        self, run: InstanceRow, place: Replacement, result: str, message: NewMessage | None, now: datetime
+    ) -> bool:
+        """Put a row with its result at a position of a BLOCKED run, what is recorded there aside; False if it moved."""
+
+    def restart_step(self, run: InstanceRow, position: str, now: datetime) -> None:
+        """Let a FAILED step of an open run start afresh that the body has not seen fail; else ``NotRetryable``."""
+
+    def fork(self, source: UUID, new: NewInstance, plan: Fork, now: datetime) -> None:
+        """Insert a run with what ``plan`` takes from the journal of another."""
 
     # messages
     def send(self, instance_id: UUID, message: NewMessage, now: datetime) -> bool:
