@@ -44,6 +44,13 @@ def of_step(name: str) -> Disclosure:
     return _of(registry.steps.get(name))
 
 
+def of_child(name: str) -> Disclosure:
+    """Of a child, whose version its row does not tell at a glance: the newest parameters, the secrets of all."""
+    versions = sorted(version for other, version in registry.workflows if other == name)
+    found = [_of(registry.workflows[name, version]) for version in versions] or [_of(None)]
+    return Disclosure(parameters=found[-1].parameters, hidden=tuple(name for each in found for name in each.hidden))
+
+
 def of_values() -> Disclosure:
     """Of what is no call: payloads, attributes."""
     return Disclosure(parameters=(), hidden=tuple(settings().redact))

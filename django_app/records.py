@@ -7,14 +7,13 @@ from typing import Any
 
 from django_app import disclosure, looks, search
 from django_app.disclosure import Disclosure
+from django_app.families import failing_calls, of_row
 from django_app.models import Message, StepResult, WorkflowInstance
 from django_app.values import Scrubber, call_data, scrubber, value_data
 from durable_celery.core import journal
-from durable_celery.core import transitions as t
 from durable_celery.core.failure import Failure
 
 UNREAD = 100  # messages listed at most
-FAILING = 20  # steps whose errors an instance's own texts may repeat
 BIG = ("args", "result", "failure", "attributes", "memo", "context", "blocked_by")
 
 
@@ -87,19 +86,19 @@ def entries(instance: WorkflowInstance, steps: Sequence[StepResult]) -> list[dic
 
 
 def scrubber_of(instance: WorkflowInstance, steps: Iterable[StepResult] = ()) -> Scrubber:
-    """Takes secrets out of the texts of an instance and of ``steps``. One query: its errors repeat those of steps."""
+    """Takes secrets out of the texts of an instance and of ``steps``. One query: its errors repeat those of steps.
+
+    And one for each generation of children that failed it.
+    """
     workflow = disclosure.of_workflow(instance.name, instance.version)
-    failing = StepResult.objects.filter(instance=instance, state__in=(t.FAILED, t.RETRYING)).exclude(args="")
-    rows = [*steps, *failing.order_by("-id").only("kind", "name", "args")[:FAILING]]
-    calls = [(step.args, of_step(step, workflow)) for step in rows if step.args]
+    calls = [(step.args, of_step(step, workflow)) for step in steps if step.args]
+    calls += failing_calls(instance, workflow)
     return scrubber([*calls, (instance.args, workflow)] if instance.args else calls)
 
 
 def of_step(step: StepResult, workflow: Disclosure) -> Disclosure:
-    """Of a row: steps and compensations have arguments by name, everything else has values only."""
-    if step.kind in journal.RUNS:
-        return disclosure.of_step(step.name) | workflow
-    return disclosure.of_values() | workflow
+    """Of a row: steps, compensations and children have arguments by name, everything else has values only."""
+    return of_row(step.kind, step.name, workflow)
 
 
 def failure(text: str | None, scrub: Scrubber) -> dict[str, Any] | None:
@@ -116,11 +115,12 @@ def failure(text: str | None, scrub: Scrubber) -> dict[str, Any] | None:
         "traceback": scrub(found.traceback),
         "timed_out": found.timed_out,
         "lost": found.lost,
+        "causes": [scrub(str(cause)) for cause in found.causes],
     }
 
 
 def _entry(step: StepResult, of: Disclosure, scrub: Scrubber) -> dict[str, Any]:
-    is_call = step.kind in journal.RUNS
+    is_call = step.kind in journal.CALLS
     return {
         "position": step.position,
         "kind": step.kind,

@@ -125,10 +125,11 @@ class UpdateRejected(WorkflowError):
     message: str = ""
     traceback: str = ""
     attributes: dict[str, Any] = {}
+    causes: tuple[Any, ...] = ()
 
     def matches(self, *kinds: type[BaseException] | str) -> bool:
-        """Whether the error behind it was of one of these classes; dotted names work too."""
-        return any(_type_name(kind) in (self.error_type, *self.error_types) for kind in kinds)
+        """Whether the error behind it, or one that caused it, was of one of these classes; dotted names work too."""
+        return _matches(self, kinds)
 
 
 class WorkflowFailed(WorkflowError):
@@ -287,7 +288,7 @@ def _type_name(kind: type[BaseException] | str) -> str:
     return kind if isinstance(kind, str) else type_name(kind)
 
 
-def _matches(error: StepFailed | WorkflowFailed, kinds: tuple[type[BaseException] | str, ...]) -> bool:
+def _matches(error: StepFailed | UpdateRejected | WorkflowFailed, kinds: tuple[type[BaseException] | str, ...]) -> bool:
     names = {_type_name(kind) for kind in kinds}
     types = {error.error_type, *error.error_types}
     for cause in error.causes:

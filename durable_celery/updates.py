@@ -114,6 +114,7 @@ def _answer(sent: Sent, found: StoredUpdate) -> Answer:
         instance_id=str(sent.instance_id), update=sent.name, update_id=sent.update_id, accepted=not found.rejected,
         error_type=failure.type, error_types=failure.types, message=failure.message, traceback=failure.traceback,
         attributes=failure.attributes,
+        causes=failure.causes,
     )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from django_app.models import StepAttempt, StepResult, WorkflowInstance
 from django_app.records import scrubber_of
 from django_app.timeline import Timeline, draw, words
 from django_app.values import Budget, Shown, call_lines, value_text
+from durable_celery.core import identity, journal
 from durable_celery.core import transitions as t
 from durable_celery.core.identity import sort_key
 
@@ -143,7 +144,7 @@ def step_page(instance: WorkflowInstance, step: StepResult, site: AdminSite, *, 
         name=shown.name,
         instance=str(instance),
         instance_url=run_url(site, instance),
-        facts=_step_facts(step, shown),
+        facts=_step_facts(step, shown, site),
         step=shown,
         pages=_pages(records, instance),
     )
@@ -224,10 +225,11 @@ def _instance_facts(instance: WorkflowInstance, site: AdminSite, context: Contex
     return [fact for fact in facts if fact.text]
 
 
-def _step_facts(step: StepResult, shown: StepShown) -> list[Fact]:
+def _step_facts(step: StepResult, shown: StepShown, site: AdminSite) -> list[Fact]:
     facts = [
         Fact(label="Position", text=step.position),
         Fact(label="Kind", text=step.kind),
+        _child(step, site),
         Fact(label="Scheduled", text=shown.scheduled),
         Fact(label="Last start", text=shown.started),
         Fact(label="Finished", text=shown.finished),
@@ -239,6 +241,14 @@ def _step_facts(step: StepResult, shown: StepShown) -> list[Fact]:
         Fact(label="Taken in by turn", text="" if step.taken_turn is None else str(step.taken_turn)),
     ]
     return [fact for fact in facts if fact.text]
+
+
+def _child(step: StepResult, site: AdminSite) -> Fact:
+    """The instance of a child; one whose key was taken never was."""
+    if step.kind != journal.CHILD or not step.attempt:
+        return Fact(label="", text="")
+    child_id = identity.child_id(step.instance_id, step.position)
+    return Fact(label="Child", text=str(child_id), url=instance_url(site, child_id))
 
 
 def _runs(instance: WorkflowInstance, site: AdminSite) -> list[Fact]:

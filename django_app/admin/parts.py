@@ -121,8 +121,14 @@ def failure_shown(text: str | None, context: Context) -> FailureShown | None:
     return FailureShown(
         brief=context.budget.spend(context.scrub(message), MESSAGE).text,
         marks=[name for name, is_so in flags.items() if is_so],
-        trace=context.budget.spend(context.scrub(failure.traceback), context.sizes.trace, end=True),
+        trace=context.budget.spend(context.scrub(_trace(failure)), context.sizes.trace, end=True),
     )
+
+
+def _trace(failure: Failure) -> str:
+    """The traceback, and below it where the error came from: the steps and children it passed through."""
+    causes = [f"{'while handling' if cause.implied else 'caused by'} {cause}" for cause in failure.causes]
+    return "\n".join([failure.traceback.rstrip(), *causes]) if causes else failure.traceback
 
 
 def attempt_shown(record: Any, context: Context, of: Disclosure) -> AttemptShown:
@@ -199,7 +205,7 @@ def _args(step: Any, of: Disclosure, context: Context) -> Shown | None:
         return _too_large(step.args_size)
     if not step.args:
         return None
-    in_words = step.kind in journal.RUNS
+    in_words = step.kind in journal.CALLS
     text = call_lines(step.args, of) if in_words else value_text(step.args, of)
     return context.budget.spend(text, context.sizes.value)
 

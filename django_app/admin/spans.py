@@ -44,4 +44,5 @@ def _last(step: Any, state: str) -> Span:
     look = looks.LOOKS.get(state, "off")
     if step.kind == journal.COMPENSATION and state == t.SUCCEEDED:
         look = "undo"
-    return Span(start=step.started_at, end=step.finished_at, look=look, title=f"attempt {step.attempt}: {state}")
+    title = f"{step.name}: {state}" if step.kind == journal.CHILD else f"attempt {step.attempt}: {state}"
+    return Span(start=step.started_at, end=step.finished_at, look=look, title=title)

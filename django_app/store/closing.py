@@ -80,7 +80,9 @@ class Closing(Children, Chains):
         """
         if self.vendor != "mysql" or getattr(self.connection, "isolation_level", None) != "read committed":
             return found
-        return self.rows(StepResult).filter(pk__in=list(found.order_by("pk").values_list("pk", flat=True)))
+        pks = list(found.order_by("pk").values_list("pk", flat=True))
+        pinned: QuerySet[Any] = self.rows(StepResult).filter(pk__in=pks)
+        return pinned
 
     def terminate(
         self, instance_id: UUID, now: datetime, failure: str | None = None, wakes: list[Wake] | None = None

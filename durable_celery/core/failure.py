@@ -8,7 +8,7 @@ import traceback as tracebacks
 from dataclasses import dataclass, field
 from typing import Any
 
-from durable_celery.errors import NonRetryable, StepFailed, WorkflowFailed, type_name
+from durable_celery.errors import NonRetryable, StepFailed, UpdateRejected, WorkflowFailed, type_name
 
 TEXT = 4_000  # characters of a message that are kept
 TRACE = 20_000  # characters of a traceback that are kept, its end
@@ -134,8 +134,8 @@ def _causes(error: BaseException) -> tuple[Cause, ...]:
 
 
 def recorded_chain(error: BaseException) -> list[Cause]:
-    """What a ``StepFailed``, ``ChildFailed`` or ``WorkflowFailed`` stands for, with its causes; nothing of others."""
-    if not isinstance(error, (StepFailed, WorkflowFailed)) or not error.error_type:
+    """What the error of a step, child, workflow or update stands for, with its causes; nothing of others."""
+    if not isinstance(error, (StepFailed, UpdateRejected, WorkflowFailed)) or not error.error_type:
         return []
     own = Cause(
         type=error.error_type, types=tuple(error.error_types), message=error.message[:TEXT],
@@ -200,4 +200,5 @@ def _told(data: dict[str, Any]) -> dict[str, Any]:
 
 def _cause(data: dict[str, Any]) -> Cause:
     known = {f.name for f in dataclasses.fields(Cause)}
-    return Cause(**{k: tuple(v) if k == "types" else v for k, v in data.items() if k in known})
+    given: dict[str, Any] = {name: value for name, value in data.items() if name in known}
+    return Cause(**{**given, "types": tuple(given.get("types", ()))})

@@ -33,6 +33,7 @@ COMPENSATION: Final = "compensation"
 
 STEPS: Final = (STEP, POLL)  # kinds that a worker runs for the body
 RUNS: Final = (*STEPS, COMPENSATION)  # kinds that run in a worker
+CALLS: Final = (*RUNS, CHILD)  # kinds whose arguments are those of a call
 WAITS: Final = (TIMER, SIGNAL, CONDITION)  # kinds that end by a time, of themselves or as a time-out
 COMPOSITES: Final = (GATHER, CHAIN, RACE, SPAWN)  # kinds made of the rows below them
 WITH_OPTIONS: Final = (GATHER, CHILD, POLL, MAP)  # kinds whose recorded options replay goes by

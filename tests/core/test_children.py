@@ -65,7 +65,8 @@ def test_its_row_keeps_the_call_and_the_terms_it_is_started_on() -> None:
 
 
 def test_outside_of_a_body_it_says_what_to_use() -> None:
-    for call in (child, child.using(key="x")):
+    calls: list[Any] = [child, child.using(key="x")]
+    for call in calls:
         with pytest.raises(NotInWorkflow, match=r"child\.start\(\.\.\.\)"):
             call(1)
 

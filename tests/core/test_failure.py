@@ -7,13 +7,14 @@ import json
 import pickle
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from durable_celery import errors
-from durable_celery.core.failure import TEXT, TRACE, Failure, failure_of, lost, printable, timed_out
-from durable_celery.errors import NonRetryable, StepFailed, WorkflowError
+from durable_celery.core.failure import CAUSES, TEXT, TRACE, Cause, Failure, failure_of, lost, printable, timed_out
+from durable_celery.errors import ChildFailed, NonRetryable, StepFailed, UpdateRejected, WorkflowError, WorkflowFailed
 
 
 class Declined(Exception):
@@ -212,3 +213,109 @@ def test_an_error_matches_by_class_or_name_of_itself_and_its_bases() -> None:
     assert error.matches(ValueError, LookupError)
     assert not error.matches(ValueError)
     assert not error.matches()
+
+
+# -- causes ------------------------------------------------------------------------------------------------------------
+
+
+def caught(raises: Callable[[], Any]) -> BaseException:
+    with pytest.raises(BaseException) as found:
+        raises()
+    return found.value
+
+
+def raised_from() -> None:
+    try:
+        raise KeyError("k")
+    except KeyError as error:
+        raise ValueError("v") from error
+
+
+def raised_while() -> None:
+    try:
+        raised_from()
+    except ValueError:
+        raise LookupError("l")  # noqa: B904
+
+
+def raised_from_none() -> None:
+    try:
+        raised_from()
+    except ValueError:
+        raise LookupError("l") from None
+
+
+def test_the_chain_of_causes_is_kept_as_text_and_data() -> None:
+    failure = failure_of(caught(raised_while))
+    assert [(str(cause), cause.implied) for cause in failure.causes] == [
+        ("ValueError: v", True),
+        ("KeyError: 'k'", True),
+    ]
+    assert [cause.implied for cause in failure_of(caught(raised_from)).causes] == [False]
+    assert failure_of(caught(raised_from_none)).causes == ()
+    assert Failure.from_text(failure.to_text()) == failure
+
+
+def test_only_what_it_was_raised_from_matches() -> None:
+    def failed_by(raises: Callable[[], Any]) -> StepFailed:
+        failure = failure_of(caught(raises))
+        return StepFailed("x", error_type=failure.type, error_types=failure.types, causes=failure.causes)
+
+    assert failed_by(raised_from).matches(KeyError)
+    assert failed_by(raised_while).matches(LookupError)
+    assert not failed_by(raised_while).matches(ValueError)
+    assert not failed_by(raised_from_none).matches(KeyError)
+
+
+class Strange(Exception):
+    def __init__(self, first: int, /, *, second: str) -> None:
+        self.pair = (first, second)
+        self.itself = self
+        self.nan = float("nan")
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_odd_errors_are_links_like_any_other() -> None:
+    def raises() -> None:
+        try:
+            raise Strange(1, second="x")
+        except Strange as error:
+            raise ValueError("v") from error
+
+    (cause,) = failure_of(caught(raises)).causes
+    assert cause.message == "<Strange whose __str__ raised RuntimeError>"
+    assert cause.attributes == {"pair": [1, "x"]}
+    assert cause.types[0].endswith("Strange")
+
+
+def test_a_circle_of_causes_ends() -> None:
+    first, second = ValueError("first"), KeyError("second")
+    first.__cause__, second.__cause__ = second, first
+    assert [cause.type for cause in failure_of(first).causes] == ["KeyError"]
+
+
+def test_a_long_chain_is_cut() -> None:
+    error: BaseException = ValueError(0)
+    for number in range(1, 100):
+        later = ValueError(number)
+        later.__cause__, error = error, later
+    assert len(failure_of(error).causes) == CAUSES
+
+
+@pytest.mark.parametrize("kind", [StepFailed, ChildFailed, WorkflowFailed, UpdateRejected])
+def test_what_an_error_stands_for_is_its_next_link_and_errors_pickle_with_it(kind: type[Any]) -> None:
+    deep = failure_of(caught(raised_from))
+    error = kind("outer", error_type=deep.type, error_types=deep.types, message=deep.message, causes=deep.causes)
+    failure = failure_of(error)
+    assert [str(cause) for cause in failure.causes] == ["ValueError: v", "KeyError: 'k'"]
+    assert "causes" not in failure.attributes
+    copy = pickle.loads(pickle.dumps(error))
+    assert copy.matches(KeyError)
+    assert copy.causes == deep.causes
+
+
+def test_a_failure_of_an_older_release_has_no_causes() -> None:
+    assert Failure.from_text('{"type":"E","causes":[{"type":"C","colour":"red"}]}').causes == (Cause(type="C"),)
+    assert Failure.from_text('{"type":"E"}').causes == ()

@@ -113,7 +113,7 @@ def test_a_turn_of_the_parent_under_way_loses_against_the_retry(pump: Pump) -> N
     handle = both.start()
     pump.drain()
     go.send(only("retrying.wait_for_it"), "on")
-    retried = []
+    retried: list[str] = []
 
     def retry_once(point: str) -> None:
         row = StepResult.objects.get(instance_id=handle.run_id, position="1.1")

@@ -15,7 +15,7 @@ from django_app.store import DjangoStore, retries
 from durable_celery import faults
 from durable_celery.core import identity
 from durable_celery.ports import Committed, NewEntry, NewInstance, NewMessage, Wake
-from tests.store.making import NOW, at, at_once, create, entry, instance, new_instance, turn
+from tests.store.making import NOW, at, at_once, committed, create, entry, instance, new_instance, turn
 
 DECLINED = '{"type":"Declined","message":"no funds"}'
 WAITING = 10.0  # seconds after which a test of threads gives up
@@ -187,8 +187,7 @@ def test_a_terminated_child_frees_its_key(store: DjangoStore) -> None:
 def test_children_that_are_told_hear_the_reason_once(store: DjangoStore) -> None:
     parent_id, (first, second) = with_children(store)
     for _ in range(2):
-        done = turn(store, parent_id, told={"1": '"why"', "7": '"nobody"'})
-        assert done is not None
+        done = committed(store, parent_id, told={"1": '"why"', "7": '"nobody"'})
     assert [wake.instance_id for wake in done.wakes] == []
     (message,) = Message.objects.all()
     assert (message.chain_id, message.kind, message.payload) == (first, "cancel", '"why"')
