@@ -85,6 +85,7 @@ def _rest(decision: Decision) -> tuple[Any, ...]:
         decision.state, _text(decision.value), decision.failure.type if decision.failure else "",
         decision.withdrawn, [closing.position for closing in decision.closings], decision.status_text,
         dict(decision.attributes), dict(decision.taken_entries), dict(decision.taken_messages),
+        dict(decision.answers), list(decision.rejected),
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from tests.project.testapp import case_kills as case_kills
 from tests.project.testapp import case_modes as case_modes
 from tests.project.testapp import case_neighbours as case_neighbours
 from tests.project.testapp import case_transactions as case_transactions
+from tests.project.testapp import case_updates as case_updates
 from tests.project.testapp import case_versions as case_versions
 from tests.project.testapp.steps import die, flaky, linger, say
 
