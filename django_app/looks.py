@@ -8,6 +8,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from durable_celery.core import journal
 from durable_celery.core import transitions as t
 from durable_celery.runtime import settings
 
@@ -48,6 +49,8 @@ def attempts_of(step: Any) -> str:
     """``attempt 2 of 5``; of a step that never started, and of what makes no attempts, nothing."""
     if not step.attempt:
         return ""
+    if step.kind == journal.POLL:
+        return f"start {step.attempt}"  # each run of it has the attempts of the step afresh
     most = options_of(step).get("retry", {}).get("maximum_attempts")
     # Deaths and RetryLater add starts that do not count, so the number may be over the limit.
     return f"attempt {step.attempt}" + (f" of {most}" if most else ", no limit" if most == 0 else "")

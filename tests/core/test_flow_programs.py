@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, reject
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from hypothesis.errors import UnsatisfiedAssumption
 
@@ -41,6 +41,7 @@ from tests.core.driver import Driver, a, b
 Program = list[tuple[Any, ...]]
 
 pytestmark = pytest.mark.timeout(3600)  # thousands of programs by night
+many = settings(max_examples=min(settings().max_examples, 1500))
 
 # -- programs ------------------------------------------------------------------------------------------------------
 
@@ -181,6 +182,7 @@ def live(run: Driver, seed: int, *, eager: bool, cancel: bool) -> Driver:
 FINAL = ("COMPLETED", "CANCELLED")
 
 
+@many
 @given(program=programs, seed=st.integers(0, 10**6), eager=st.booleans(), cancel=st.booleans())
 def test_every_replay_gives_what_was_lived(program: Program, seed: int, eager: bool, cancel: bool) -> None:
     run = live(Driver(body, program), seed, eager=eager, cancel=cancel)
@@ -192,6 +194,7 @@ def test_every_replay_gives_what_was_lived(program: Program, seed: int, eager: b
     assert appended == Decision(state="")
 
 
+@many
 @given(program=programs, seed=st.integers(0, 10**6))
 def test_replay_stands_where_the_last_turn_left_the_body(program: Program, seed: int) -> None:
     run = Driver(body, program)
@@ -207,6 +210,7 @@ def test_replay_stands_where_the_last_turn_left_the_body(program: Program, seed:
         run.pass_time()
 
 
+@many
 @given(program=programs, seed=st.integers(0, 10**6), cancel=st.booleans())
 def test_nothing_happens_twice(program: Program, seed: int, cancel: bool) -> None:
     run = live(Driver(body, program, twice=False), seed, eager=False, cancel=cancel)
@@ -221,6 +225,7 @@ def test_nothing_happens_twice(program: Program, seed: int, cancel: bool) -> Non
     assert not {run.entries[p].id for p in closed} & set(withdrawn)
 
 
+@many
 @given(program=programs, seed=st.integers(0, 10**6))
 def test_a_message_is_with_one_or_unread_and_none_is_lost(program: Program, seed: int) -> None:
     """What the deliveries say at the end is what the body has got: each message once, unless it was given back."""
@@ -238,6 +243,7 @@ def test_the_programs_are_worth_it() -> None:
     """Each construct comes up, and each way it can end."""
     seen: Counter[str] = Counter()
 
+    @many
     @given(program=programs, seed=st.integers(0, 10**6))
     def count(program: Program, seed: int) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -286,11 +286,11 @@ def wrongly(make: Any) -> str:
     [
         (lambda: poll(sleep(5), until=bool), "poll takes the call of a step without a compensation, got sleep"),
         (lambda: poll(a().compensate_with(undo), until=bool), "got step core.a with a compensation"),
-        (lambda: poll(a(), until=True), "poll needs until=, a function of the result, got True"),
+        (lambda: poll(a(), until=cast(Any, True)), "poll needs until=, a function of the result, got True"),
         (lambda: poll(a(), until=bool, every=0), "every=0 of poll must be over 0"),
         (lambda: poll(a(), until=bool, every=-1), "every of poll"),
-        (lambda: poll(a(), until=bool, timeout="soon"), "timeout of poll"),
-        (lambda: poll((), until=bool), "poll member 0 is a tuple ()"),
+        (lambda: poll(a(), until=bool, timeout=cast(Any, "soon")), "timeout of poll"),
+        (lambda: poll(cast(Any, ()), until=bool), "poll member 0 is a tuple ()"),
     ],
 )
 def test_what_cannot_be_polled_is_refused(make: Any, told: str) -> None:

@@ -106,6 +106,7 @@ def test_waiting_for_tells_how_it_stands(pump: Pump, admin_client: Any) -> None:
     page = admin_client.get(f"/admin/durable_celery/workflowinstance/{handle.id}/change/")
     assert page.status_code == 200
     assert "poll" in page.content.decode()
+    assert "start 1" in page.content.decode()
     pump.advance_time(60)
     assert handle.waiting_for == f"{name}: start 2 ended in ValueError: busy, the next at 2026-11-29 12:01:03 UTC"
     assert handle.status == "WAITING"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from django_app.models import StepResult
-from durable_celery import Signal, StepFailed, Workflow, WorkflowFailed, gather, race, sleep, step, workflow
+from django_app.models import StepResult, WorkflowInstance
+from durable_celery import Signal, StepFailed, Workflow, WorkflowFailed, gather, map_step, race, sleep, step, workflow
 from tests.pump import Pump, counted
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -187,3 +187,52 @@ def test_an_error_of_a_race_can_be_caught_and_the_body_goes_on(pump: Pump) -> No
     handle = catches.start()
     pump.finish()
     assert handle.result(timeout=0) == ["1.0", "ValueError"]
+
+
+def test_a_child_that_loses_is_asked_to_end(pump: Pump) -> None:
+    @workflow(name="tests.race.child")
+    def child() -> Workflow[str]:
+        yield from sleep(1000)
+        return "late"
+
+    @workflow(name="tests.race.parent")
+    def parent() -> Workflow[Any]:
+        winner = yield from race(child=child(), late=sleep(5))
+        return winner.name
+
+    handle = parent.start()
+    pump.finish()
+    assert handle.result(timeout=0) == "late"
+    run = WorkflowInstance.objects.get(parent_id=handle.id)
+    assert run.state == "CANCELLED"
+    assert states(handle) == {"1": "SUCCEEDED", "1.0": "CANCELLED", "1.1": "SUCCEEDED"}
+
+
+def test_a_child_that_ends_first_wins(pump: Pump) -> None:
+    @workflow(name="tests.race.quick_child")
+    def child() -> Workflow[str]:
+        return (yield from note("in the child"))
+
+    @workflow(name="tests.race.quick_parent")
+    def parent() -> Workflow[Any]:
+        winner = yield from race(child(), sleep(5))
+        return winner.value
+
+    handle = parent.start()
+    pump.finish()
+    assert handle.result(timeout=0) == "in the child"
+    assert states(handle) == {"1": "SUCCEEDED", "1.0": "SUCCEEDED", "1.1": "CANCELLED"}
+
+
+def test_a_map_may_lose_and_may_win(pump: Pump) -> None:
+    @workflow(name="tests.race.maps")
+    def maps(seconds: float) -> Workflow[Any]:
+        winner = yield from race(map_step(note, ["x", "y", "z"], limit=1), sleep(seconds))
+        return [winner.name, winner.value and list(winner.value)]
+
+    pump.fate = lambda hint: (2.0,) if hint.step is not None else (0.0,)
+    won, lost = maps.start(60), maps.start(3)
+    pump.finish()
+    assert won.result(timeout=0) == [0, ["x", "y", "z"]]
+    assert lost.result(timeout=0) == [1, None]
+    assert sorted(ran) == ["x", "x", "y", "z"]
