@@ -27,6 +27,7 @@ from django_app.admin.parts import (
     step_shown,
 )
 from django_app.admin.spans import line_of
+from django_app.bench import Bench, bench_of
 from django_app.models import StepAttempt, StepResult, WorkflowInstance
 from django_app.records import scrubber_of
 from django_app.timeline import Timeline, draw, words
@@ -79,6 +80,7 @@ class InstancePage:
     status_text: str
     warning: str
     facts: Sequence[Fact]
+    bench: Bench | None
     failure: FailureShown | None
     args: Shown
     result: Shown
@@ -118,6 +120,7 @@ def instance_page(instance: WorkflowInstance, site: AdminSite, *, number: Any, n
         status_text=context.scrub(instance.status_text),
         warning=looks.long_history(instance),
         facts=_instance_facts(instance, site, context, now),
+        bench=bench_of(instance, context.scrub),
         failure=failure_shown(instance.failure, context),
         args=context.budget.spend(call_lines(instance.args, context.workflow) if instance.args else "", ARGUMENTS),
         result=_result(instance, context),

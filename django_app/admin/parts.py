@@ -12,7 +12,7 @@ from django_app.disclosure import Disclosure
 from django_app.records import of_step
 from django_app.timeline import words
 from django_app.values import Budget, Scrubber, Shown, call_lines, value_text
-from durable_celery.core import journal
+from durable_celery.core import identity, journal
 from durable_celery.core import transitions as t
 from durable_celery.core.failure import Failure
 from durable_celery.core.handlers import Answer
@@ -229,6 +229,8 @@ def _last_failure(step: Any, records: Sequence[Any]) -> str | None:
 
 
 def _note(step: Any, state: str) -> str:
+    if identity.ASIDE in step.position:
+        return "set aside by skip()"
     if step.abandoned:
         return "result not delivered"
     if state == t.RETRYING and step.due_at:

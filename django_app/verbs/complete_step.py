@@ -23,13 +23,13 @@ def arguments(parser: ArgumentParser) -> None:
 def run(options: Any, console: Console) -> int:
     result = read_json(options.result, "--result")
     instance = target(options)
-    result = typed(result, _kind(instance, options.position), "result")
+    result = typed(result, result_type(instance, options.position), "result")
     handle = get_handle(instance.chain_id)
     return end_step(lambda: handle.complete_step(options.position, result), options, console, "completed")
 
 
-def _kind(instance: WorkflowInstance, position: str) -> Any:
-    """What the step says that it returns; None where this process does not know it."""
+def result_type(instance: WorkflowInstance, position: str, name: str = "") -> Any:
+    """What the step there (or of this name) says that it returns; None where this process does not know it."""
     rows = StepResult.objects.filter(instance__chain_id=instance.chain_id, position=position)
-    step = registry.steps.get(rows.order_by("-id").values_list("name", flat=True).first() or "")
+    step = registry.steps.get(name or rows.order_by("-id").values_list("name", flat=True).first() or "")
     return hints_of(step.body).get("return") if step is not None else None
