@@ -16,12 +16,12 @@ from django_app.models import StepResult
 from django_app.store import keysets, rows
 from django_app.store.clock import Clock
 from django_app.store.closing import UNCLAIMED, Closing
-from django_app.store.connected import CHUNK, by_size, chunks
+from django_app.store.connected import CHUNK, by_size
 from django_app.store.retries import retried
 from durable_celery.core import journal
 from durable_celery.core import transitions as t
 from durable_celery.core.summaries import Summary, outcomes_of
-from durable_celery.ports import Dispatch, EndedMembers, NewMembers, OpenStep, Progress, TurnCommit
+from durable_celery.ports import Dispatch, NewMembers, OpenStep, Progress, TurnCommit
 
 PAGE = 2000  # rows read at once
 
@@ -141,24 +141,6 @@ class Maps(Closing, Clock):
     def _dispatch_page(self, waiting: QuerySet[Any], last: int) -> Sequence[Dispatch]:
         found = waiting.filter(pk__gt=last).order_by("pk").values_list(*rows.DISPATCH_FIELDS)[:CHUNK]
         return [rows.dispatch(*values) for values in found]
-
-    @retried
-    def ended_members(self, now: datetime, limit: int) -> Sequence[EndedMembers]:
-        """Members of maps whose ``look_at`` has come after their end, by map."""
-        due = self.rows(StepResult).filter(look_at__lte=now, mapped=True, state__in=t.STEP_FINAL).order_by("look_at")
-        found: dict[tuple[UUID, str], list[int]] = defaultdict(list)
-        for pk, instance_id, join in due.values_list("id", "instance_id", "join")[:limit]:
-            found[instance_id, join or ""].append(pk)
-        return [EndedMembers(instance_id=pk, join=join, ids=tuple(ids)) for (pk, join), ids in found.items()]
-
-    @retried
-    def unlook_members(self, ended: EndedMembers, look_at: datetime | None) -> None:
-        """Look at none of these rows again, but at one of them at ``look_at``."""
-        kept = ended.ids[:1] if look_at is not None else ()
-        for some in chunks(ended.ids[len(kept) :]):
-            self.rows(StepResult).filter(pk__in=some).update(look_at=None)
-        if kept:
-            self.rows(StepResult).filter(pk__in=kept, look_at__isnull=False).update(look_at=look_at)
 
     # -- retry() ---------------------------------------------------------------------------------------------------
 

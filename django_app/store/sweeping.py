@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,10 +17,11 @@ from django_app.store.attempts import WORKING
 from django_app.store.connected import Connected, chunks
 from django_app.store.retries import retried
 from durable_celery.core import transitions as t
-from durable_celery.ports import InstanceRow, OpenStep
+from durable_celery.ports import EndedMembers, InstanceRow, OpenStep
 
 EARLY = 0.9  # of the interval: ticks that follow each other by the same clock must not miss every other one
 GAP, SHORTEST_GAP = 5, timedelta(seconds=5)  # intervals without a tick after which health counts anew
+ENDED_MEMBER = Q(mapped=True, state__in=t.STEP_FINAL)
 TOGETHER = 200  # workflows asked for in one statement; SQLite takes no deeper condition than 1000
 
 
@@ -55,9 +57,28 @@ class Sweeping(Connected):
 
     @retried
     def due_steps(self, now: datetime, limit: int) -> Sequence[OpenStep]:
-        """Rows whose ``look_at`` has come, oldest first; none of paused, blocked or closed instances."""
-        found = self._looked_at_steps().filter(look_at__lte=now)
+        """Rows whose ``look_at`` has come, oldest first; none of paused, blocked or closed instances, no ended members
+        of maps (``ended_members``)."""
+        found = self._looked_at_steps().filter(look_at__lte=now).exclude(ENDED_MEMBER)
         return [rows.open_step(values) for values in found.values_list(*rows.STEP_FIELDS)[:limit]]
+
+    @retried
+    def ended_members(self, now: datetime, limit: int) -> Sequence[EndedMembers]:
+        """Members of maps whose ``look_at`` has come after their end, by map."""
+        due = self._looked_at_steps().filter(ENDED_MEMBER, look_at__lte=now)
+        found: dict[tuple[UUID, str], list[int]] = defaultdict(list)
+        for pk, instance_id, join in due.values_list("id", "instance_id", "join")[:limit]:
+            found[instance_id, join or ""].append(pk)
+        return [EndedMembers(instance_id=pk, join=join, ids=tuple(ids)) for (pk, join), ids in found.items()]
+
+    @retried
+    def unlook_members(self, ended: EndedMembers, look_at: datetime | None) -> None:
+        """Look at none of these rows again, but at one of them at ``look_at``."""
+        kept = ended.ids[:1] if look_at is not None else ()
+        for some in chunks(ended.ids[len(kept) :]):
+            self.rows(StepResult).filter(pk__in=some).update(look_at=None)
+        if kept:
+            self.rows(StepResult).filter(pk__in=kept, look_at__isnull=False).update(look_at=look_at)
 
     @retried
     def postpone_step(self, step: OpenStep, look_at: datetime | None, *, resends: int | None = None) -> bool:
@@ -105,7 +126,7 @@ class Sweeping(Connected):
 
     def _looked_at_steps(self) -> QuerySet[Any]:
         ordered = self.rows(StepResult).order_by("look_at", "id")
-        found: QuerySet[Any] = ordered.exclude(mapped=True, state__in=t.STEP_FINAL).filter(
+        found: QuerySet[Any] = ordered.filter(
             look_at__isnull=False, instance__state__in=WORKING, instance__paused_at__isnull=True
         )
         return found
