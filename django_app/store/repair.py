@@ -160,10 +160,12 @@ class Repair(Steering):
             )  # fmt: skip
 
     def _copied_rows(self, source: UUID, target: UUID, plan: Fork, now: datetime) -> Iterator[StepResult]:
+        long = self.rows(StepResult).filter(instance_id=source, kind=journal.MAP, result__isnull=True)
+        apart = set(long.values_list("position", flat=True))
         for row in self._pages(StepResult, Q(instance_id=source)):
-            # The members of a map that has ended are summed up on its row.
+            # The members of a map that has ended are summed up on its row, unless that would have been too long.
             mode = plan.rows.get(row.position.rpartition(".")[0] if row.mapped else row.position)
-            if mode is not None and not (row.mapped and mode != forking.OPEN):
+            if mode is not None and not (row.mapped and mode != forking.OPEN and row.group not in apart):
                 yield copies.step(row, target, mode, now)
 
     def _copy_messages(self, source: UUID, target: UUID, plan: Fork, now: datetime) -> None:
