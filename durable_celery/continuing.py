@@ -19,8 +19,9 @@ def continue_as_new(
 ) -> Command[NoReturn]:
     """Go on as a new run, with these arguments and an empty journal; for what runs for ever, or long.
 
-    Write ``return (yield from continue_as_new(...))``. It never returns: ``finally`` runs (yielded cleanup too), the
-    run ends CONTINUED, and its successor is created in the same transaction. ``workflow``: go on as another one.
+    Write ``return (yield from continue_as_new(...))`` (for type checkers without ``return`` where the body returns
+    nothing). It never returns: ``finally`` runs (yielded cleanup too), the run ends CONTINUED, and its successor is
+    created in the same transaction. ``workflow``: go on as another one.
 
     To everybody outside nothing ends: ``handle.id``, the key, the end of ``execution_timeout``, the parent, attributes,
     memo, subject, queue and priority stay; the result is that of the last run. Messages nobody has read, and updates

@@ -265,7 +265,7 @@ def _commit_of(rt: Runtime, loaded: Loaded, decision: Decision, fingerprint: str
         taken_messages=decision.taken_messages,
         delivered_messages=decision.delivered_messages,
         returned_messages=decision.returned_messages,
-        successor=decision.continuation and successors.successor(decision.continuation, instance, now),
+        successor=successors.successor(decision.continuation, instance, now) if decision.continuation else None,
         settled=settled,
         again=polls.again(decision, ids),
         withdrawn=sorted(withdrawn),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
+from uuid import UUID
 
 import pytest
 from django.db import connection, transaction
@@ -103,7 +104,7 @@ def test_o31_what_is_unread_goes_on_in_the_transaction_that_ends_the_run(pump: P
 
     faults.set_hook(look)
     with pytest.raises(KeyboardInterrupt):
-        turns.advance(pump.queue[0].instance)
+        turns.advance(UUID(handle.id))
     faults.set_hook(None)
     assert seen == [["inc", "inc", "other"]]
     assert runs(handle.id) == [(1, "WAITING")], "nothing of it was committed"

@@ -46,8 +46,13 @@ def reading_none() -> Workflow[str]:
 
 @workflow
 def undoing() -> Workflow[None]:
-    yield from work().compensate_with(work)
+    yield from work().compensate_with(undo)
     yield from failing()
+
+
+@step
+def undo(result: None) -> None:
+    pass
 
 
 @step(retry=None)

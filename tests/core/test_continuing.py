@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from durable_celery import Signal, Workflow, continue_as_new, gather, race, shield, sleep, workflow
+from durable_celery import Signal, Workflow, continue_as_new, gather, race, shield, sleep, spawn, workflow
 from durable_celery.core.decision import Continuation, Decision
 from durable_celery.errors import NotInWorkflow, StepFailed
 from tests.core.bodies import blocked, line_of
@@ -45,7 +45,7 @@ def goes_on_with(run: Driver, total: int) -> Decision:
 def test_a_run_that_yields_it_ends_and_says_as_what_it_goes_on() -> None:
     run = Driver(going_on, 7)
     decision = goes_on_with(run, 7)
-    assert decision.openings == decision.closings == ()
+    assert (decision.openings, decision.closings) == ((), ())
     assert not run.open
 
 
@@ -69,6 +69,7 @@ def test_what_was_read_before_is_delivered_and_what_was_not_is_left_over() -> No
     decision = goes_on_with(run, 4)
     assert decision.delivered_messages == (2,)
     assert decision.taken_messages == {2: 0}, "what comes after the end is not taken in"
+    assert decision.continuation is not None
     assert decision.continuation.unread == (1,)
 
 
@@ -192,7 +193,7 @@ def test_only_a_workflow_is_something_to_go_on_as() -> None:
 
 def test_outside_it_names_the_alternative() -> None:
     with pytest.raises(NotInWorkflow, match=r"start a new instance with .start"):
-        continue_as_new(1)
+        _ = continue_as_new(1)
 
 
 @pytest.mark.parametrize("around", [gather, shield, lambda member: race(sleep(1), member)])
@@ -209,6 +210,42 @@ def test_a_command_built_and_never_yielded_is_found_at_the_yield() -> None:
         return (yield from continue_as_new(1 if forgotten else 2, workflow=counting))
 
     assert "never yielded" in blocked(Driver(body))
+
+
+@pytest.mark.parametrize("member", [a, lambda: sleep(60), inc.wait, lambda: gather(a(), b())])
+def test_spawned_work_that_still_runs_is_not_left_behind(member: Any) -> None:
+    def body() -> Workflow[int]:
+        yield from spawn(member())
+        return (yield from continue_as_new(1, workflow=counting))
+
+    told = blocked(Driver(body))
+    assert "still run: 1.0" in told
+    assert "join or cancel each handle first" in told
+    assert line_of(body, "continue_as_new") in told
+
+
+@pytest.mark.parametrize("how", ["joined", "ended", "cancelled"])
+def test_spawned_work_that_has_ended_is_no_hindrance(how: str) -> None:
+    def body() -> Workflow[int]:
+        handle = yield from spawn(a())
+        if how == "joined":
+            yield from handle
+        elif how == "cancelled":
+            yield from handle.cancel()
+        else:
+            yield from b()
+        return (yield from continue_as_new(1, workflow=counting))
+
+    run = Driver(body)
+    if how == "cancelled":
+        goes_on_with(run, 1)
+        return
+    run.turn()
+    run.succeed("1.0")
+    if how == "ended":
+        run.turn()
+        run.succeed("2")
+    goes_on_with(run, 1)
 
 
 @pytest.mark.parametrize("state", ["open", "succeeded", "unknown end"])
@@ -288,7 +325,7 @@ def test_a_cancel_while_its_cleanup_runs_wins() -> None:
 
 
 def test_a_body_that_handles_a_cancel_by_going_on_is_cancelled() -> None:
-    def body() -> Workflow[int]:
+    def body() -> Workflow[None]:
         try:
             yield from sleep(60)
         finally:
@@ -318,6 +355,7 @@ def test_what_a_loser_of_a_race_had_taken_is_unread_again() -> None:
     assert (decision.delivered_messages, decision.returned_messages) == ((), (1,))
     run.succeed("2")
     decision = goes_on_with(run, 1)
+    assert decision.continuation is not None
     assert (decision.returned_messages, decision.continuation.unread) == ((), (1,))
 
 

@@ -74,7 +74,7 @@ def watching() -> Workflow[None]:
     seen.append(current_workflow())
     set_status(f"run {current_workflow().run_number}")
     yield from inc.wait()  # durable: ok
-    return (yield from continue_as_new())
+    yield from continue_as_new()
 
 
 @workflow(name="chain.trial", key=lambda customer: f"customer-{customer}", queue="trials", priority=2)
@@ -86,7 +86,7 @@ def trial(customer: str) -> Workflow[str]:
 @workflow(name="chain.failing")
 def failing(left: int) -> Workflow[None]:
     if left:
-        return (yield from continue_as_new(left - 1))
+        yield from continue_as_new(left - 1)
     yield from refuse()
 
 
