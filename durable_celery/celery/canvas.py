@@ -264,7 +264,7 @@ class _Maker:
         command: StepCommand[Any] = StepCommand(
             name=plan.name, args="", terms=_terms(self.app, task, plan), queue=_queue(plan.options)
         )
-        command.args = calls.encode_values(plan.name, tuple(args), dict(kwargs))
+        command.call_with(calls.encode_values(plan.name, tuple(args), dict(kwargs)))
         return command
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 from durable_celery import canvases, runtime, sweeps
@@ -23,6 +23,7 @@ from durable_celery.testing.determinism import decide_twice
 from durable_celery.testing.mocks import Mock
 from durable_celery.testing.replaying import disagreement, disagreement_elsewhere, recorded
 from durable_celery.testing.runs import Run, handle_of
+from durable_celery.twins import Starts
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -78,7 +79,11 @@ class Harness:
 
     # -- running
 
-    def run(self, workflow: Callable[P, Any] | Any, /, *args: P.args, **kwargs: P.kwargs) -> Run[Any]:
+    @overload
+    def run(self, workflow: Starts[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...
+    @overload
+    def run(self, workflow: Any, /) -> Run[Any]: ...
+    def run(self, workflow: Any, /, *args: Any, **kwargs: Any) -> Run[Any]:
         """Start a workflow and let time pass until it has ended, or waits for what no clock brings.
 
         ``workflow`` may have options (``fulfil_order.using(key="7")``), or be a Celery canvas. ``NonDeterminism`` if
@@ -91,7 +96,11 @@ class Harness:
             self._raise_mismatch(started)
         return started
 
-    def start(self, workflow: Callable[P, Any] | Any, /, *args: P.args, **kwargs: P.kwargs) -> Run[Any]:
+    @overload
+    def start(self, workflow: Starts[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...
+    @overload
+    def start(self, workflow: Any, /) -> Run[Any]: ...
+    def start(self, workflow: Any, /, *args: Any, **kwargs: Any) -> Run[Any]:
         """Start a workflow, and run what can be run at this moment. Inside ``atomic()`` nothing runs before its end."""
         handle = workflow.start(*args, **kwargs) if hasattr(workflow, "start") else canvases.run(workflow)
         self._settle()

@@ -19,4 +19,4 @@ class ModelsOnly(DurableCeleryConfig):
 
 
 INSTALLED_APPS = [f"{__name__}.ModelsOnly" if name == "durable_celery" else name for name in INSTALLED]
-INSTALLED_APPS.append("shop")
+INSTALLED_APPS += ["shop", "loans"]

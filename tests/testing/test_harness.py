@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from typing import Any
 from unittest.mock import call
 
 import pytest
+from celery import shared_task
+from celery.exceptions import SoftTimeLimitExceeded
 from django.db import transaction
 
 from durable_celery import (
+    ChildFailed,
     CompleteLater,
     NonDeterminism,
     RetryPolicy,
@@ -132,7 +136,8 @@ def test_options_of_a_start_are_kept(durable: Harness) -> None:
 
 def test_a_mock_returns_a_value_that_is_encoded(durable: Harness) -> None:
     shipping = durable.mock("kit.ship", return_value=("a", 1))
-    assert durable.run(fulfil, 7).result == ("a", 1)
+    returned: object = durable.run(fulfil, 7).result
+    assert returned == ("a", 1)
     assert (shipping.called, shipping.calls) == (True, [call(7)])
     durable.mock(ship, return_value=object())
     run = durable.run(fulfil, 8)
@@ -189,6 +194,49 @@ def test_a_step_can_be_left_to_the_outside(durable: Harness) -> None:
     run.handle.complete_step("2", "by carrier")
     durable.run_until_idle()
     assert run.result == "by carrier"
+
+
+@shared_task(name="kit.pick", autoretry_for=(CarrierDown,), max_retries=2, retry_backoff=False)
+def pick(order_id: int) -> str:
+    raise AssertionError("not mocked")
+
+
+@workflow(name="kit.pick_and_ship")
+def pick_and_ship(order_id: int) -> Workflow[tuple[str, str]]:
+    picked: str = yield pick.s(order_id)
+    return picked, (yield from fulfil(order_id))
+
+
+def test_existing_tasks_and_children_can_be_mocked(durable: Harness) -> None:
+    picking = durable.mock(pick, side_effect=[CarrierDown(), "picked"])
+    child = durable.mock(fulfil, return_value="by a child")
+    assert durable.run(pick_and_ship, 7).result == ("picked", "by a child")
+    assert picking.calls == [call(7), call(7)]  # the task's own rules have tried it again
+    assert child.calls == [call(7)]
+
+
+def test_a_child_that_fails_is_a_failed_child(durable: Harness) -> None:
+    durable.mock("kit.pick", return_value="picked")
+    durable.mock("kit.fulfil", side_effect=CarrierDown("no vans"))
+    run = durable.run(pick_and_ship, 7)
+    assert isinstance(run.error, WorkflowFailed)
+    assert run.error.matches(ChildFailed)
+    assert "CarrierDown: no vans" in str(run.error)
+
+
+def test_a_child_runs_in_the_same_virtual_time(durable: Harness) -> None:
+    durable.mock(pick, return_value="picked")
+    shipping = durable.mock(ship, side_effect=[CarrierDown(), "late parcel"])
+    run = durable.run(pick_and_ship, 7)
+    assert run.result == ("picked", "late parcel")
+    assert run.steps == ["kit.pick"]  # those of the child are its own
+    assert len(shipping.calls) == 2
+
+
+def test_settings_that_change_in_a_test_hold_for_the_kit(durable: Harness, settings: Any) -> None:
+    settings.DURABLE_CELERY = {"STEP_TIMEOUT": 7}
+    durable.mock(ship, side_effect=SoftTimeLimitExceeded())
+    assert "start_to_close_timeout of 7 s" in str(durable.run(fulfil, 7).error)
 
 
 # -- ends --------------------------------------------------------------------------------------------------------------

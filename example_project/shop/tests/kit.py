@@ -27,7 +27,7 @@ class DurableCase(TestCase):
 
     def stock(self) -> int:
         self.product.refresh_from_db()
-        return self.product.stock
+        return int(self.product.stock)
 
     def state(self, order: Order) -> tuple[str, str]:
         order.refresh_from_db()
