@@ -128,11 +128,11 @@ def test_a_turn_of_updates_costs_no_more_statements_the_more_there_are(pump: Pum
 @workflow
 def gathering(run: str) -> Workflow[list[Any]]:
     seen: list[int] = []
-    state = {"status": "open", "most": 2}
+    state: dict[str, Any] = {"status": "open", "most": 2}
     go.on(seen.append)
     query("status", lambda: state["status"])
     update("most", lambda number: state.update(most=number))
-    enough = yield from wait_until(lambda: len(seen) >= int(state["most"]), timeout=60)
+    enough = yield from wait_until(lambda: len(seen) >= state["most"], timeout=60)
     state["status"] = "closed"
     yield from sleep(1)
     return [enough, seen]
