@@ -11,6 +11,8 @@ from django import forms
 from django.utils.translation import gettext_lazy as _
 
 from django_app import acts
+from django_app.models import WorkflowInstance
+from django_app.repairs import Repair, skipped_type
 from durable_celery import codec, runtime
 from durable_celery.codec import signature_text
 from durable_celery.errors import DurableError
@@ -31,6 +33,43 @@ class ReasonForm(forms.Form):
         widget=forms.Textarea(attrs={"rows": 2, "class": "vLargeTextField"}),
         help_text=_("Kept with your name in the log of the instance."),
     )
+
+
+class RepairForm(ReasonForm):
+    """Which position, and for ``skip`` the result to put there: JSON that fits what the step returns."""
+
+    position = forms.CharField(
+        label=_("Position"),
+        max_length=120,
+        widget=forms.TextInput(attrs={"class": "vTextField", "autocomplete": "off"}),
+        help_text=_("As the table of steps shows it."),
+    )
+    result = forms.CharField(
+        label=_("Result"),
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 4, "class": "vLargeTextField", "spellcheck": "false"}),
+        help_text=_("JSON; empty is None."),
+    )
+
+    field_order = ["position", "result", "reason"]
+
+    def __init__(self, data: Any, *, act: Repair, instance: WorkflowInstance, position: str) -> None:
+        super().__init__(data, initial={"position": position})
+        self._instance = instance
+        if not act.takes_result:
+            del self.fields["result"]
+
+    def clean(self) -> dict[str, Any]:
+        given: dict[str, Any] = super().clean() or {}
+        if given.get("result") and "position" in given:
+            try:
+                data = _json(given["result"])
+                given["result"] = codec.from_plain(data, skipped_type(self._instance, given["position"]), path="result")
+            except (DurableError, _Unfit) as error:
+                self.add_error("result", str(error))
+        else:
+            given["result"] = None
+        return given
 
 
 class SignalForm(ReasonForm):
@@ -72,18 +111,22 @@ class _Unfit(ValueError):
 
 
 def _payload(name: str, text: str) -> Any:
-    try:
-        data = json.loads(text, parse_constant=_refuse) if text.strip() else None
-    except json.JSONDecodeError as error:
-        raise _Unfit(f"This is not JSON: {error.msg} in line {error.lineno}, column {error.colno}.") from None
-    except RecursionError:
-        raise _Unfit("This JSON is nested too deep.") from None
+    data = _json(text) if text.strip() else None
     try:
         payload = acts.typed_payload(name, data)
         codec.encode(payload, root="payload", limit=runtime.settings().payload_limit)
     except (DurableError, RecursionError) as error:
         raise _Unfit(str(error)) from None
     return payload
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except json.JSONDecodeError as error:
+        raise _Unfit(f"This is not JSON: {error.msg} in line {error.lineno}, column {error.colno}.") from None
+    except RecursionError:
+        raise _Unfit("This JSON is nested too deep.") from None
 
 
 def _refuse(name: str) -> Any:

@@ -14,16 +14,16 @@ from django.contrib import admin, messages
 from django.contrib.admin import helpers
 from django.contrib.admin.options import IS_POPUP_VAR
 from django.core.exceptions import PermissionDenied
-from django.db import transaction
-from django.db.models import QuerySet
+from django.db import connections, transaction
+from django.db.models import F, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
-from django_app import acts, looks, search
-from django_app.admin.forms import ReasonForm, SignalForm
+from django_app import acts, bench, looks, repairs, search
+from django_app.admin.forms import ReasonForm, RepairForm, SignalForm
 from django_app.admin.parts import badge_of
 from django_app.models import StepResult, WorkflowInstance
 from django_app.models.querysets import engine_alias
@@ -34,10 +34,16 @@ MOST = 500  # instances at once; their ids are fields of one form
 TOLD = 10  # refusals told one by one
 SIGNAL = "signal"
 NAMES = (SIGNAL, *acts.ACTS)
-LABELS: dict[str, str | Promise] = {SIGNAL: _("Signal"), **{act.name: act.label for act in acts.ACTS.values()}}
+PAGE_NAMES = (*NAMES, *repairs.REPAIRS)  # those of one position stand on the page of an instance alone
+LABELS: dict[str, str | Promise] = {
+    SIGNAL: _("Signal"),
+    **{act.name: act.label for act in acts.ACTS.values()},
+    **{act.name: act.label for act in repairs.REPAIRS.values()},
+}
 SUMMARIES: dict[str, str | Promise] = {
     SIGNAL: _("A message that the body waits for, or will; one of a name that nobody waits for is kept and shown."),
     **{act.name: act.summary for act in acts.ACTS.values()},
+    **{act.name: act.summary for act in repairs.REPAIRS.values()},
 }
 HARSH = ("cancel", "terminate")
 
@@ -51,7 +57,7 @@ class SteeringAdmin(admin.ModelAdmin):
         view = self.admin_site.admin_view(self.act_view)
         own = [
             path(f"<uuid:instance_id>/{name}/", view, {"act": name}, name=f"durable_celery_workflowinstance_{name}")
-            for name in NAMES
+            for name in PAGE_NAMES
         ]
         return [*own, *super().get_urls()]
 
@@ -65,7 +71,7 @@ class SteeringAdmin(admin.ModelAdmin):
 
     def may(self, request: HttpRequest, act: str) -> bool:
         """Whether the user has the permission of this act, and that to see what it does."""
-        permission = "signal" if act == SIGNAL else acts.ACTS[act].permission
+        permission = _permission(act)
         allowed: bool = request.user.has_perm(f"{self.opts.app_label}.{permission}_{self.opts.model_name}")
         return allowed and self.has_view_permission(request)
 
@@ -73,7 +79,7 @@ class SteeringAdmin(admin.ModelAdmin):
         """The acts that the user may do and that make sense now."""
         return [
             {"label": LABELS[name], "url": self.act_url(instance, name), "harsh": name in HARSH}
-            for name in NAMES
+            for name in PAGE_NAMES
             if self.may(request, name) and _is_possible(name, instance)
         ]
 
@@ -97,7 +103,8 @@ class SteeringAdmin(admin.ModelAdmin):
         if instance is None:
             missing: HttpResponse = self._get_obj_does_not_exist_redirect(request, self.opts, str(instance_id))  # type: ignore[attr-defined]
             return missing
-        form = _form(act, [instance], request.POST if request.method == "POST" else None)
+        data = request.POST if request.method == "POST" else None
+        form = _form(act, [instance], data, position=request.GET.get("position", ""))
         if request.method == "POST" and form.is_valid():
             self.act_on(request, act, [instance], form.cleaned_data)
             return HttpResponseRedirect(self.page_url(instance))
@@ -143,7 +150,10 @@ class SteeringAdmin(admin.ModelAdmin):
         before = looks.state_of(instance)
         # Nothing is read inside before the act has written: SQLite could not make a writer of a reader.
         with transaction.atomic(using=engine_alias()):
-            if act == SIGNAL:
+            if act in repairs.REPAIRS:
+                _become_writer(instance)
+                outcome = repairs.perform(repairs.REPAIRS[act], instance, given["position"], given["result"])
+            elif act == SIGNAL:
                 outcome = acts.send(instance, given["name"], given["payload"], given["signal_id"])
             else:
                 outcome = acts.perform(acts.ACTS[act], instance, given["reason"])
@@ -181,7 +191,24 @@ def _list_action(act: str) -> Callable[..., HttpResponse | None]:
     return action
 
 
-def _form(act: str, instances: Sequence[WorkflowInstance], data: Any) -> ReasonForm:
+def _permission(act: str) -> str:
+    if act in repairs.REPAIRS:
+        return repairs.PERMISSION
+    return "signal" if act == SIGNAL else acts.ACTS[act].permission
+
+
+def _become_writer(instance: WorkflowInstance) -> None:
+    """What repairs reads first; SQLite must hold the lock of a writer before."""
+    rows = WorkflowInstance.objects.filter(pk=instance.pk)
+    if connections[rows.db].vendor == "sqlite":
+        rows.update(name=F("name"))
+
+
+def _form(act: str, instances: Sequence[WorkflowInstance], data: Any, position: str = "") -> ReasonForm:
+    if act in repairs.REPAIRS:
+        sides = bench.sides_of(instances[0]) or {}
+        known = position or str(sides.get("position", ""))
+        return RepairForm(data, act=repairs.REPAIRS[act], instance=instances[0], position=known)
     return SignalForm(data, awaited=_awaited(instances)) if act == SIGNAL else ReasonForm(data)
 
 
@@ -192,4 +219,6 @@ def _awaited(instances: Sequence[WorkflowInstance]) -> list[str]:
 
 
 def _is_possible(act: str, instance: WorkflowInstance) -> bool:
+    if act in repairs.REPAIRS:
+        return repairs.REPAIRS[act].possible(instance)
     return acts.is_open(instance) if act == SIGNAL else acts.ACTS[act].possible(instance)

@@ -9,6 +9,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
 
@@ -186,3 +188,52 @@ def test_a_refusal_says_why(blocked: str, words: list[str], code: int, says: str
     assert (told[0], told[1]) == (code, "")
     assert says in told[2]
     assert get_handle(blocked).status == "BLOCKED"
+
+
+# -- acts in the admin -------------------------------------------------------------------------------------------------
+
+
+def act(client: Client, name: str, id: str, **data: str) -> Any:
+    return client.post(reverse(f"admin:durable_celery_workflowinstance_{name}", args=[id]), data)
+
+
+def test_skip_in_the_admin_asks_first_and_is_logged(
+    blocked: str, pump: Pump, client: Client, django_user_model: Any
+) -> None:
+    page = page_of(client, django_user_model, blocked)
+    for name in ("skip", "retry-step", "fork"):
+        assert f"/{blocked}/{name}/" in page
+    asked = client.get(reverse("admin:durable_celery_workflowinstance_skip", args=[blocked])).content.decode()
+    assert 'value="2"' in asked
+    assert get_handle(blocked).status == "BLOCKED"
+    wrong = act(client, "skip", blocked, position="2", result='{"number": "x"}').content.decode()
+    assert "result.number" in wrong
+    done = act(client, "skip", blocked, position="2", result='{"number": 7}', reason="packed by hand")
+    assert done.status_code == 302
+    pump.finish()
+    assert get_handle(blocked).result(timeout=0) == Parcel(7)
+    message = LogEntry.objects.get().get_change_message()
+    assert message == "Skip: BLOCKED -> BLOCKED, position 2: skipped. Reason: packed by hand"
+
+
+def test_fork_and_refusals_in_the_admin(blocked: str, pump: Pump, client: Client, django_user_model: Any) -> None:
+    page_of(client, django_user_model, blocked)
+    assert act(client, "fork", blocked, position="2").status_code == 302
+    fork = WorkflowInstance.objects.exclude(pk=blocked).get()
+    assert f"forked as {fork.pk}" in LogEntry.objects.get().get_change_message()
+    assert act(client, "retry-step", blocked, position="1").status_code == 302
+    told = client.get(reverse("admin:durable_celery_workflowinstance_change", args=[blocked])).content.decode()
+    assert "it has its result" in told
+    assert LogEntry.objects.count() == 1
+
+
+def test_repairs_in_the_admin_need_the_permission_to_retry(
+    blocked: str, client: Client, django_user_model: Any
+) -> None:
+    user = django_user_model.objects.create_user("ana", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="view_workflowinstance"))
+    client.force_login(user)
+    for name in ("skip", "retry-step", "fork"):
+        assert act(client, name, blocked, position="2").status_code == 403
+    user.user_permissions.add(Permission.objects.get(codename="retry_workflowinstance"))
+    assert act(client, "skip", blocked, position="2", result='{"number": 7}').status_code == 302
