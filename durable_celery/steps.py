@@ -82,7 +82,7 @@ class Step(Generic[P, R]):
         self.name = name
         self.options = options
         self.signature = calls.signature_of(body)
-        self._shapes: set[tuple[int | str, ...]] = set()
+        self._shapes: set[tuple[object, ...]] = set()
         self._terms: tuple[object, StepTerms] | None = None
         update_wrapper(self, body)
 
