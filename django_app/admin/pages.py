@@ -101,6 +101,7 @@ class StepPage:
     instance_url: str
     facts: Sequence[Fact]
     step: StepShown
+    members: Sequence[StepShown]  # of a map, one page of them
     pages: Pages
 
 
@@ -139,18 +140,33 @@ def instance_page(instance: WorkflowInstance, site: AdminSite, *, number: Any, n
 
 
 def step_page(instance: WorkflowInstance, step: StepResult, site: AdminSite, *, number: Any) -> StepPage:
-    """One step with its whole values and all its attempts."""
-    records = Paginator(StepAttempt.objects.filter(step=step).order_by("id"), 50).get_page(number)
+    """One step with its whole values and all its attempts, or a map with its members, a page of them."""
+    records: Page[Any] = Paginator(StepAttempt.objects.filter(step=step).order_by("id"), 50).get_page(number)
+    members: list[StepShown] = []
+    if step.kind == journal.MAP:
+        reading.note_progress(instance, [step])
+        records, members = _members(instance, step, site, number)
     context = _context(instance, [step], WHOLE)
-    shown = step_shown(step, list(records.object_list), context, "")
+    shown = step_shown(step, [] if members else list(records.object_list), context, "")
     return StepPage(
         name=shown.name,
         instance=str(instance),
         instance_url=run_url(site, instance),
         facts=_step_facts(step, shown, site),
         step=shown,
+        members=members,
         pages=_pages(records, instance),
     )
+
+
+def _members(
+    instance: WorkflowInstance, step: StepResult, site: AdminSite, number: Any
+) -> tuple[Page[Any], list[StepShown]]:
+    found = reading.steps(instance, number=number, size=STEPS, of=step.position)
+    rows = list(found.object_list)
+    records = reading.attempts(rows, ATTEMPTS)
+    context = _context(instance, rows, TABLE)
+    return found, [step_shown(row, records[row.pk], context, _step_url(site, instance, row.position)) for row in rows]
 
 
 def instance_url(site: AdminSite, instance_id: UUID) -> str:

@@ -233,6 +233,8 @@ def _note(step: Any, state: str) -> str:
         return "set aside by skip()"
     if step.abandoned:
         return "result not delivered"
+    if step.kind == journal.MAP:
+        return str(getattr(step, "progress", ""))
     if state == t.RETRYING and step.due_at:
         return f"again at {looks.moment(step.due_at)}"
     if step.kind in journal.WAITS and step.due_at and state == t.SCHEDULED:

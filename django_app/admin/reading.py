@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 from django.core.paginator import Page, Paginator
-from django.db.models import Case, F, TextField, Value, When
+from django.db.models import Case, Count, F, TextField, Value, When
 from django.db.models.functions import Length
 
 from django_app.models import Message, StepAttempt, StepResult, WorkflowInstance
 from django_app.records import BIG
+from durable_celery.core import journal
 from durable_celery.core import transitions as t
 from durable_celery.core.journal import REJECTED
 
 LOADED = 16 * 1024  # characters of a value that a table reads at all
 
 
-def steps(instance: WorkflowInstance, *, number: Any, size: int) -> Page[StepResult]:
-    """One page of the journal, in the order it was written; ``args`` and ``result`` are None where too long."""
-    page = Paginator(_sized(StepResult.objects.filter(instance=instance), "args", "result").order_by("id"), size)
-    return _loaded(page.get_page(number), "args", "result")
+def steps(instance: WorkflowInstance, *, number: Any, size: int, of: str = "") -> Page[StepResult]:
+    """One page of the journal, in the order it was written; ``args`` and ``result`` are None where too long.
+
+    ``of``: instead, of the members of the map at this position. A map has ``progress``, in words.
+    """
+    rows = StepResult.objects.filter(instance=instance, mapped=bool(of), **({"group": of} if of else {}))
+    page = Paginator(_sized(rows, "args", "result").order_by("id"), size)
+    found = _loaded(page.get_page(number), "args", "result")
+    note_progress(instance, list(found.object_list))
+    return found
+
+
+def note_progress(instance: WorkflowInstance, rows: Sequence[StepResult]) -> None:
+    """Each map among the rows gets ``progress``; one query if there is any."""
+    maps = {row.position: row for row in rows if row.kind == journal.MAP}
+    if not maps:
+        return
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    members = StepResult.objects.filter(instance=instance, mapped=True, group__in=list(maps))
+    for position, state, count in members.values_list("group", "state").annotate(count=Count("pk")).order_by():
+        counts[position][state] += count
+    for position, row in maps.items():
+        ended, failed = sum(counts[position][state] for state in t.STEP_FINAL), counts[position][t.FAILED]
+        row.progress = f"{ended:,} of {row.members:,} ended" + (f", {failed:,} failed" if failed else "")  # type: ignore[attr-defined]
 
 
 def attempts(rows: Sequence[StepResult], most: int) -> dict[int, list[StepAttempt]]:

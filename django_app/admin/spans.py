@@ -10,7 +10,8 @@ from django_app.timeline import Line, Span
 from durable_celery.core import journal
 from durable_celery.core import transitions as t
 
-WAITS = (*journal.WAITS, *journal.COMPOSITES)
+COMPOSED = (*journal.COMPOSITES, journal.MAP)
+WAITS = (*journal.WAITS, *COMPOSED)
 
 
 def line_of(step: Any, records: Sequence[Any]) -> Line:
@@ -21,7 +22,7 @@ def line_of(step: Any, records: Sequence[Any]) -> Line:
 def _spans(step: Any, records: Sequence[Any]) -> list[Span]:
     state = looks.step_state_of(step)
     if step.kind in WAITS:
-        look = "queued" if step.kind in journal.COMPOSITES else "waiting"
+        look = "queued" if step.kind in COMPOSED else "waiting"
         end = step.finished_at or step.taken_at
         return [Span(start=step.scheduled_at, end=end, look=look, title=f"{step.kind} {step.name}: {state}".strip())]
     spans = [

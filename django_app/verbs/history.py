@@ -17,12 +17,13 @@ from durable_celery.core.identity import sort_key
 
 def arguments(parser: ArgumentParser) -> None:
     add_target(parser)
+    parser.add_argument("--of", default="", metavar="POSITION", help="instead, the members of the map at this position")
     parser.add_argument("--json", action="store_true", help="one JSON document: a list of objects")
 
 
 def run(options: Any, console: Console) -> int:
     instance = target(options)
-    steps = sorted(StepResult.objects.filter(instance=instance), key=lambda step: sort_key(step.position))
+    steps = sorted(_rows(instance, options.of), key=lambda step: sort_key(step.position))
     found = records.entries(instance, steps)
     if options.json:
         console.document(found)
@@ -31,6 +32,12 @@ def run(options: Any, console: Console) -> int:
     else:
         console.table(["AT", "WHAT", "STATE", "ATTEMPTS", "SCHEDULED", "TOOK", "RESULT"], [_row(e) for e in found])
     return 0
+
+
+def _rows(instance: Any, of: str) -> Any:
+    """The journal, in which a map is one row; or the members of one."""
+    rows = StepResult.objects.filter(instance=instance, mapped=bool(of))
+    return rows.filter(group=of) if of else rows
 
 
 def _row(entry: dict[str, Any]) -> list[str]:

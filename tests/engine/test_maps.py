@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connections
 
 from django_app.models import StepResult, WorkflowInstance
 from django_app.store import keysets
@@ -257,13 +259,18 @@ def test_a_spawned_map_is_joined(pump: Pump):
 # -- retry() -----------------------------------------------------------------------------------------------------------
 
 
+def positive(number: int) -> int:
+    RAN.append(number)
+    return abs(number)
+
+
 @pytest.mark.parametrize("limit", [None, 1, 2])
 def test_retry_takes_back_what_failed_or_never_started_and_nothing_else(pump: Pump, limit: int | None):
     handle = doubling.start([1, -2, 3, -4, 5], limit=limit)
     pump.drain()
     assert handle.status == t.FAILED
     begun = sorted(RAN)
-    with swapped(double, lambda number: RAN.append(number) or abs(number)):
+    with swapped(double, positive):
         handle.retry()
         pump.finish()
     assert handle.result(timeout=1)[1] == 2
@@ -332,19 +339,22 @@ def pair(a: int, b: int) -> int:
     return a + b
 
 
+mistaken: Any = map_step
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: map_step(len, [1]), "map_step takes a step, got builtin_function_or_method"),
-        (lambda: map_step(doubling, [1]), "map_step takes a step, got WorkflowDefinition"),
-        (lambda: map_step(pair, [1]), "with one item: missing a required argument: 'b'"),
-        (lambda: map_step(double, 5), "map_step takes an iterable or a queryset, got int 5"),
-        (lambda: map_step(double, "abc"), "to go through its characters pass list(...)"),
-        (lambda: map_step(double, {1, 2}), "its order differs between processes: pass sorted(...)"),
-        (lambda: map_step(double, [1, object()]), "item [1] of map_step(maps.double)"),
-        (lambda: map_step(double, [1], limit=0), "limit=0 is not allowed"),
-        (lambda: map_step(double, [1], tolerate=-1), "tolerate=-1 is not allowed"),
-        (lambda: map_step(double, [1]).compensate_with(double), "cannot be compensated as one"),
+        (lambda: mistaken(len, [1]), "map_step takes a step, got builtin_function_or_method"),
+        (lambda: mistaken(doubling, [1]), "map_step takes a step, got WorkflowDefinition"),
+        (lambda: mistaken(pair, [1]), "with one item: missing a required argument: 'b'"),
+        (lambda: mistaken(double, 5), "map_step takes an iterable or a queryset, got int 5"),
+        (lambda: mistaken(double, "abc"), "to go through its characters pass list(...)"),
+        (lambda: mistaken(double, {1, 2}), "its order differs between processes: pass sorted(...)"),
+        (lambda: mistaken(double, [1, object()]), "item [1] of map_step(maps.double)"),
+        (lambda: mistaken(double, [1], limit=0), "limit=0 is not allowed"),
+        (lambda: mistaken(double, [1], tolerate=-1), "tolerate=-1 is not allowed"),
+        (lambda: mistaken(double, [1]).compensate_with(double), "cannot be compensated as one"),
     ],
 )
 def test_wrong_calls_are_errors_that_say_what_to_do(pump: Pump, call: Any, says: str):
@@ -359,7 +369,7 @@ def test_wrong_calls_are_errors_that_say_what_to_do(pump: Pump, call: Any, says:
 
 def test_outside_a_workflow_it_says_so():
     with pytest.raises(NotInWorkflow, match="map_step works only inside a running workflow"):
-        map_step(double, [1])
+        mistaken(double, [1])
 
 
 def test_another_number_of_items_on_replay_does_not_fit_the_journal(pump: Pump):
@@ -405,6 +415,34 @@ def test_of_a_queryset_the_step_gets_primary_keys_in_their_order(pump: Pump, mon
     assert len(everything) == len(made)
     assert [entry.state for entry in handle.history()] == [t.SUCCEEDED] * 3
     assert [row.members for row in StepResult.objects.filter(kind="map").order_by("id")] == [len(keys), 0, len(made)]
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, transactional_db: None) -> Iterator[str]:
+    """Another database, with the same table."""
+    connections.databases["elsewhere"] = {
+        **connections.databases["default"], "ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "elsewhere"),
+        "OPTIONS": {},
+    }  # fmt: skip
+    connections["elsewhere"].connect()  # what is open is no concern of the test framework's
+    with connections["elsewhere"].schema_editor() as editor:
+        editor.create_model(Effect)
+    yield "elsewhere"
+    connections["elsewhere"].close()
+    del connections["elsewhere"], connections.databases["elsewhere"]
+
+
+def test_a_queryset_may_be_on_another_database(pump: Pump, elsewhere: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(keysets, "PAGE", 2)
+    Effect.objects.create(key="not this one")
+    rows = [Effect.objects.using(elsewhere).create(key=f"k{n}", id=100 + n) for n in range(5)]
+
+    def body() -> Workflow[Any]:
+        return (yield from map_step(key, Effect.objects.using(elsewhere).all()))
+
+    handle = release("maps.elsewhere", body).start()
+    pump.drain()
+    assert handle.result(timeout=1) == tuple(row.pk for row in rows)
 
 
 @pytest.mark.parametrize(
