@@ -115,7 +115,9 @@ def fork(instance_id: UUID, position: str) -> UUID:
         memo={"forked_from": str(run.chain_id), "forked_at": position},
         context=run.context,
     )
-    rt.store.fork(run.id, new, plan, now)
+    wakes: list[Wake] = []
+    rt.store.fork(run.id, new, plan, now, wakes)
+    rt.store.on_commit(lambda: children.wake(rt, wakes))
     rt.store.on_commit(lambda: rt.transport.advance(new.id, new.queue))
     return new.id
 

@@ -141,8 +141,8 @@ class Repair(Steering):
     # -- fork ------------------------------------------------------------------------------------------------------
 
     @retried
-    def fork(self, source: UUID, new: NewInstance, plan: Fork, now: datetime) -> None:
-        """Insert a run with what ``plan`` takes from the journal of another."""
+    def fork(self, source: UUID, new: NewInstance, plan: Fork, now: datetime, wakes: list[Wake]) -> None:
+        """Insert a run with what ``plan`` takes from the journal of another; children it waits for are its own."""
         with self.atomic():
             self.create([new])
             self._copy_messages(source, new.id, plan, now)
@@ -158,6 +158,8 @@ class Repair(Steering):
                 state=t.RUNNING if plan.turn else t.PENDING, history_length=length, look_at=now + GRACE,
                 status_text=plan.status_text or "", cancel_requested_at=now if plan.cancelled else None, **subject,
             )  # fmt: skip
+            copied = self.rows(StepResult).filter(instance_id=new.id, kind=journal.CHILD, state=t.SCHEDULED)
+            self.start_again(new.id, list(copied.order_by("pk")), now, wakes)
 
     def _copied_rows(self, source: UUID, target: UUID, plan: Fork, now: datetime) -> Iterator[StepResult]:
         long = self.rows(StepResult).filter(instance_id=source, kind=journal.MAP, result__isnull=True)

@@ -63,8 +63,7 @@ class Restarting(Starting):
                 self._reopen_child(row, now, wakes)
             elif row.taken_turn is None:
                 self._want_again(row)
-        if anew:
-            self._start_again(run_id, anew, now, wakes)
+        self.start_again(run_id, anew, now, wakes)
 
     def _reopen_child(self, row: StepResult, now: datetime, wakes: list[Wake]) -> None:
         child = self.newest_run(identity.child_id(row.instance_id, row.position))
@@ -93,8 +92,10 @@ class Restarting(Starting):
         state = t.RUNNING if goes_on else t.SUCCEEDED
         self.rows(StepResult).filter(pk=row.pk).update(state=state, abandoned=False, ended_turn=None)
 
-    def _start_again(self, run_id: UUID, anew: Sequence[StepResult], now: datetime, wakes: list[Wake]) -> None:
-        """Children that never were: their key was taken, or the turn that asked for them ended the run."""
+    def start_again(self, run_id: UUID, anew: Sequence[StepResult], now: datetime, wakes: list[Wake]) -> None:
+        """Start the children of rows without one: its key was taken, the turn ended the run, or the run is a fork."""
+        if not anew:
+            return
         context, chain_id, turn = (
             self.rows(WorkflowInstance).filter(pk=run_id).values_list("context", "chain_id", "turn").get()
         )

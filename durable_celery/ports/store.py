@@ -166,8 +166,8 @@ class Store(Protocol):
     def restart_step(self, run: InstanceRow, position: str, now: datetime) -> None:
         """Let a FAILED step of an open run start afresh that the body has not seen fail; else ``NotRetryable``."""
 
-    def fork(self, source: UUID, new: NewInstance, plan: Fork, now: datetime) -> None:
-        """Insert a run with what ``plan`` takes from the journal of another."""
+    def fork(self, source: UUID, new: NewInstance, plan: Fork, now: datetime, wakes: list[Wake]) -> None:
+        """Insert a run with what ``plan`` takes from the journal of another; ``wakes`` gets the children it starts."""
 
     # messages
     def send(self, instance_id: UUID, message: NewMessage, now: datetime) -> bool:

@@ -36,7 +36,7 @@ def buying(amount: int) -> Workflow[None]:
 
 
 @workflow(name="families.free")
-def free(number: int) -> Workflow[int]:
+def free(number: int) -> int:
     return number
 
 

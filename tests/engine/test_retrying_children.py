@@ -17,6 +17,7 @@ from durable_celery import (
     faults,
     gather,
     get_handle,
+    spawn,
     step,
     workflow,
 )
@@ -75,6 +76,13 @@ def catching() -> Workflow[Any]:
 @workflow(name="retrying.keyed")
 def keyed() -> Workflow[Any]:
     return (yield from wait_for_it.using(key="k")())
+
+
+@workflow(name="retrying.beside")
+def beside() -> Workflow[Any]:
+    work = yield from spawn(wait_for_it())
+    luck = yield from try_it()
+    return [luck, (yield from work)]
 
 
 def only(name: str) -> WorkflowHandle[Any]:
@@ -183,3 +191,26 @@ def test_a_child_that_never_was_for_its_key_is_started(pump: Pump) -> None:
     pump.drain()
     assert handle.result(timeout=0) == "mine"
     assert WorkflowInstance.objects.filter(parent_id=handle.id).count() == 1
+
+
+def test_a_fork_has_children_of_its_own(pump: Pump) -> None:
+    handle = beside.start()
+    pump.drain()
+    assert handle.status == "FAILED"
+    assert only("retrying.wait_for_it").status == "CANCELLED"
+    luck["fails"] = False
+    fork = handle.fork("2")
+    pump.drain()
+    child = WorkflowInstance.objects.get(parent_id=fork.id)
+    assert (child.state, child.parent_position) == ("WAITING", "1.0")
+    go.send(child, "on")
+    pump.drain()
+    assert fork.result(timeout=0) == ["luck", "on"]
+
+
+def test_a_parent_that_ended_its_child_cannot_be_retried(pump: Pump) -> None:
+    handle = beside.start()
+    pump.drain()
+    with pytest.raises(NotRetryable, match=r"ended its child retrying.wait_for_it at 1.0 when it failed"):
+        handle.retry()
+    assert handle.status == "FAILED"
