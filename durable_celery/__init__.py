@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from durable_celery.canvases import canvas, run
-from durable_celery.client import WorkflowHandle, get_handle
+from durable_celery.client import WorkflowHandle, aget_handle, get_handle
 from durable_celery.codec import register_type
 from durable_celery.combinators import gather, poll, race, shield, sleep, sleep_until, spawn, wait_until
 from durable_celery.context import current_step
@@ -13,6 +13,7 @@ from durable_celery.core.handles import Handle
 from durable_celery.core.racing import Winner
 from durable_celery.core.retry import RetryPolicy
 from durable_celery.errors import (
+    BadValue,
     CancelRequested,
     ChildFailed,
     CompleteLater,
@@ -74,6 +75,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DEFAULT_VERSION",
+    "BadValue",
     "CancelRequested",
     "ChildFailed",
     "Command",
@@ -116,6 +118,7 @@ __all__ = [
     "WorkflowTimedOut",
     "acomplete_step",
     "afail_step",
+    "aget_handle",
     "aheartbeat_step",
     "canvas",
     "complete_step",

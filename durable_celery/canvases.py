@@ -18,7 +18,8 @@ def canvas(signature: Any) -> Command[Any]:
     """The command a Celery signature stands for: ``x = yield from canvas(add.s(1, 2) | add.s(3))``.
 
     The same as ``yield signature``, in the form type checkers follow. Chains, groups and chords nest at will; a group's
-    value is a list. ``UsageError`` for what is no signature or has no durable form.
+    value is a list. The tasks keep their own retries and limits; ``StepFailed`` once they are used up. ``UsageError``
+    for what is no signature or has no durable form.
     """
     run = scope.required("canvas", "outside a workflow durable_celery.run(signature) starts it as an instance")
     command = run.adapt(signature)

@@ -74,6 +74,10 @@ def gather(  # type: ignore[misc]  # options are no members, whatever the first 
     ``.errors`` of all members. After a failure no new member starts. ``limit``: at most so many run at once.
     ``return_exceptions``: errors stand in their places. ``tolerate``: up to so many failures stand as their exceptions
     and stop nothing. ``needed``: done at so many successes, the rest is cancelled, their places are None.
+
+    A member is a command, a handle or a Celery signature; no member gives ``()``. ``UsageError`` for anything else, and
+    for members by position and by name at once; ``BadValue`` for an option out of range. Named after asyncio's gather;
+    ``needed`` and ``tolerate`` after the completion rules of AWS's durable functions.
     """
     commands = _members("gather", members, named)
     rules = GatherRules(
@@ -92,7 +96,8 @@ def wait_until(condition: Callable[[], Any], timeout: Duration | None = None) ->
     True, or what the condition says at the time-out (timedelta or seconds, from the turn that yields it; None: for
     ever). It is looked at when the body yields it and after each message or outcome; time alone wakes nothing. It must
     be pure: it may look at the body's own values, ``now()`` and ``handle.done``, and build or record nothing, else the
-    instance is BLOCKED with a ``UsageError``. An error it raises is raised at the yield.
+    instance is BLOCKED with a ``UsageError``. An error it raises is raised at the yield. ``BadValue`` for what cannot
+    be called. The idea is Temporal's.
     """
     if not callable(condition):
         raise BadValue(
@@ -106,7 +111,8 @@ def wait_until(condition: Callable[[], Any], timeout: Duration | None = None) ->
 def poll(
     command: Command[T], *, until: Callable[[T], Any], every: Duration = 60, timeout: Duration | None = None
 ) -> Command[T]:
-    """Run a step every so often until ``until(result)`` is true, and give that result:
+    """Run a step every so often until ``until(result)`` is true, and give that result.
+
     ``yield from poll(status_of(order), until=lambda status: status == "paid", every=30, timeout=3600)``.
 
     The first run is at once, each next one ``every`` (timedelta or seconds, over 0) after the result before was looked
@@ -114,6 +120,7 @@ def poll(
     retries and time-outs of the step afresh, but for ``schedule_to_close_timeout``: ``timeout`` stands in its place. A
     run that fails for good raises ``StepFailed``. ``until`` must be pure and may only look, as the condition of
     ``wait_until``; it is asked once about each result, never on replay, and an error it raises blocks the instance.
+    ``UsageError`` for what is no call of a step. After the waits for a condition of AWS's durable functions.
     """
     member = _command("poll", 0, command)
     if not isinstance(member, StepCommand) or member.undo is not None:
@@ -151,6 +158,7 @@ def race(*members: Any, **named: Any) -> Command[Any]:
     The others are given up at once: what no worker has claimed never runs; a claimed step is told, gets no further
     attempt and stays ABANDONED until it ends, and its result is kept and shown, not delivered. Messages that a loser
     had taken are unread again, in their old order. Handles are merely watched: what they stand for goes on.
+    ``UsageError`` without members and for what is no command. After Azure Durable Functions' WhenAny.
     """
     commands = _members("race", members, named)
     if not commands:
@@ -164,19 +172,25 @@ def spawn(command: Command[T]) -> Command[Handle[T]]:
     ``yield from handle`` joins, any number of times: the value, or the error. ``yield from handle.cancel()`` gives the
     work up, ``handle.done`` tells whether it has ended. An error nobody joins is kept in the history and changes
     nothing. A cancel of the body leaves spawned work running while the body cleans up; the body's end gives up what is
-    still open then.
+    still open then. ``UsageError`` for what is no command.
     """
     return SpawnCommand(_command("spawn", 0, command))
 
 
 def sleep(seconds: Duration | None = None, **units: float) -> Command[None]:
-    """Wait for a timedelta or seconds, or ``sleep(days=3, hours=2)``; from the turn that yields it. Zero or less: the
-    next tick. Costs a row and nothing else, however long."""
+    """Wait for a timedelta or seconds, or for ``sleep(days=3, hours=2)``; the value is None.
+
+    It counts from the turn that yields it; zero or less means the next tick. It costs a row and nothing else, however
+    long. ``BadValue`` for what is no duration, or one beyond ten years.
+    """
     return TimerCommand(seconds=span(seconds, units))
 
 
 def sleep_until(when: Any) -> Command[None]:
-    """Wait until an aware datetime; one in the past means the next tick. A naive one is a ``BadValue``."""
+    """Wait until an aware datetime; the value is None. One in the past means the next tick.
+
+    ``BadValue`` for a naive one, and for anything else.
+    """
     try:
         until = instant(when, "sleep_until").astimezone(timezone.utc)
     except OverflowError:
@@ -185,7 +199,11 @@ def sleep_until(when: Any) -> Command[None]:
 
 
 def shield(command: Member[T]) -> Command[T]:
-    """Run a command to its end, with all its attempts, whatever cancels the body; the cancel comes after it."""
+    """Run a command to its end, with all its attempts, whatever cancels the body: ``yield from shield(ship(order))``.
+
+    Its value or error is the command's own. A cancel or ``execution_timeout`` that comes meanwhile waits for it, and is
+    thrown at the next yield; ``terminate`` does not wait. ``UsageError`` for what is no command. After asyncio.shield.
+    """
     return ShieldCommand(_command("shield", 0, command))
 
 

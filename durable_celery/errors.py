@@ -31,13 +31,13 @@ class UsageError(DurableError):
 
 
 class BadValue(UsageError, ValueError):
-    """A value is not allowed here; also a ``ValueError``."""
+    """A value is not allowed here; also a ``ValueError``. ``path`` names the argument, or leads to it."""
 
     path: str = ""
 
 
 class NotInWorkflow(UsageError):
-    """A command was built outside a running workflow."""
+    """A command was built, or a helper of bodies called, outside a running workflow; it names what to use there."""
 
 
 class NotConfigured(DurableError):
@@ -99,7 +99,7 @@ class ChildFailed(StepFailed):
 
 
 class SignalTimeout(WorkflowError):
-    """No message came in time."""
+    """No message came in time for ``signal.wait(timeout=...)``. ``signal`` is its name."""
 
     signal: str = ""
     position: str = ""
@@ -148,13 +148,13 @@ class WorkflowFailed(WorkflowError):
 
 
 class WorkflowCancelled(WorkflowError):
-    """The workflow ended ``CANCELLED``."""
+    """The workflow ended ``CANCELLED``; ``reason`` is what ``cancel`` was given. Also: spawned work was given up."""
 
     reason: str = ""
 
 
 class WorkflowTerminated(WorkflowError):
-    """The workflow ended ``TERMINATED``."""
+    """The workflow ended ``TERMINATED``; ``reason`` is what ``terminate`` was given."""
 
     reason: str = ""
 
@@ -205,7 +205,7 @@ class WorkflowNotFound(ReplayError):
 
 
 class PayloadError(DurableError):
-    """A value cannot be kept."""
+    """A value cannot be kept; ``path`` leads to it."""
 
     path: str = ""
 
@@ -215,7 +215,7 @@ class NotSerializable(PayloadError):
 
 
 class PayloadTooLarge(PayloadError):
-    """A value is over ``PAYLOAD_LIMIT``."""
+    """A value is over ``PAYLOAD_LIMIT``: ``size`` and ``limit`` in bytes."""
 
     size: int = 0
     limit: int = 0
@@ -252,7 +252,11 @@ class NotRetryable(DurableError):
 
 
 class CancelRequested(BaseException):
-    """Thrown at the current yield when the instance is to be cancelled; ``except Exception`` does not catch it."""
+    """Thrown at the current yield when the instance is to be cancelled; ``except Exception`` does not catch it.
+
+    Once. Cleanup may yield while it is handled; then raise it again. A body that yields outside the handling gets it
+    again, at most 3 times, then is closed. ``reason`` is what ``cancel`` was given.
+    """
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
@@ -260,7 +264,7 @@ class CancelRequested(BaseException):
 
 
 class RetryLater(Exception):  # noqa: N818 - it is an instruction, not a failure
-    """Raise in a step body to be tried again after ``delay``; does not count as a failed attempt."""
+    """Raise in a step body to be tried again after ``delay`` (timedelta or seconds); no failed attempt is counted."""
 
     def __init__(self, delay: Any = 0) -> None:
         super().__init__(delay)

@@ -26,7 +26,12 @@ _RAISE: Any = type("Raise", (), {"__repr__": lambda self: "<raise SignalTimeout>
 
 
 class Signal(Generic[T]):
-    """A kind of message, by name. Given a ``type``, payloads of another type are refused where they are sent."""
+    """A kind of message, by name: ``paid = Signal("paid", str)``, ``paid.wait()`` inside, ``paid.send(handle, "4")``.
+
+    Given a ``type``, payloads of another type are refused where they are sent (``BadValue``), and type checkers know
+    what a wait gives. Two with one name are the same kind. A name of 1 to 191 characters, else ``BadValue``. Messages
+    are kept in the order they come, until a wait or a handler takes them; each is taken once.
+    """
 
     __slots__ = ("__weakref__", "name", "type")
 
@@ -54,8 +59,9 @@ class Signal(Generic[T]):
         """Wait for the next message of this name; its payload is the value. Messages sent before count, oldest first.
 
         ``timeout`` (timedelta or seconds) runs from the turn that first yields it; at it the value is ``default``, or
-        ``SignalTimeout`` is raised. ``timeout=0`` takes only what is there. ``warn_after``: waiting longer counts as
-        stuck.
+        ``SignalTimeout`` is raised. ``timeout=0`` takes only what is there. ``warn_after`` (timedelta or seconds):
+        waiting longer counts as stuck. ``UsageError`` for a default without a timeout, ``BadValue`` for what is no
+        duration.
         """
         seconds = None if timeout is None else seconds_of(timeout, f"timeout of signal {self.name!r}", minimum=0)
         if default is not _RAISE and timeout is None:
@@ -81,7 +87,11 @@ class Signal(Generic[T]):
         return handler
 
     def send(self, target: Any, payload: T | None = None, *, signal_id: str | None = None) -> None:
-        """Send to a handle, an instance or an id, in the current transaction. See ``WorkflowHandle.signal``."""
+        """Send to a handle, an instance or an id, in the current transaction; a rollback takes it back.
+
+        A second message with the same ``signal_id`` changes nothing. ``BadValue`` for a payload of another type,
+        ``NotSerializable``, ``InstanceClosed`` if the instance has ended, ``InstanceNotFound`` if there is none.
+        """
         self.check(payload)
         runtime.client().signal(target, self.name, payload, signal_id)
 

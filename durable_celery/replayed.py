@@ -40,17 +40,23 @@ class WorkflowInfo:
 
 
 def now() -> datetime:
-    """The time of this turn, aware UTC; the same on replay, and never going backwards within an instance."""
+    """The time of this turn, aware UTC; the same on replay, and never going backwards within an instance.
+
+    ``NotInWorkflow`` outside a body.
+    """
     return scope.required("now()", "use django.utils.timezone.now()", reads=True).now
 
 
 def uuid4() -> uuid.UUID:
-    """A random uuid that is the same on replay."""
+    """A random uuid (version 4) that is the same on replay; another one at each call. ``NotInWorkflow`` outside."""
     return scope.required("uuid4()", "use uuid.uuid4()").uuid()
 
 
 def random() -> dice.Random:
-    """A seeded ``random.Random``: the same dice on replay, others in each instance and place."""
+    """A seeded ``random.Random``: the same dice on replay, others in each instance and at each call.
+
+    ``random().choice(people)``. Not for secrets. ``NotInWorkflow`` outside a body.
+    """
     return scope.required("random()", "use the random module").dice()
 
 
@@ -58,7 +64,8 @@ def side_effect(function: Callable[[], T]) -> T:
     """Call ``function`` once and record its value; replay gives the recorded one.
 
     It may execute again after a crash before the turn committed, so it must have no external effect; those belong in
-    steps.
+    steps. What it raises is raised here, and recorded nowhere. ``NotSerializable`` or ``PayloadTooLarge`` for a value
+    that cannot be kept, ``NotInWorkflow`` outside a body. The idea is Temporal's.
     """
     run = scope.required("side_effect()", "just call the function")
     key = f"side:{run.ordinal()}"
@@ -71,7 +78,10 @@ def side_effect(function: Callable[[], T]) -> T:
 
 
 def set_status(text: str) -> None:
-    """Set the status text people see; at most 500 characters are kept. Committed with the turn."""
+    """Set the status text people see in the admin and by ``durable show``; at most 500 characters are kept.
+
+    Committed with the turn; the last call of a turn counts. ``BadValue`` for what is no str, ``NotInWorkflow`` outside.
+    """
     if not isinstance(text, str):
         raise BadValue(f"set_status needs a str, got {type(text).__name__} {text!r:.80}", path="status")
     scope.required("set_status()", "it belongs to the body").status_text = printable(text)[:STATUS_LENGTH]
@@ -91,7 +101,11 @@ def set_attributes(**values: Any) -> None:
 
 
 def current_workflow() -> WorkflowInfo:
-    """The instance this body runs for."""
+    """The instance this body runs for: ``id``, ``run_id``, ``key``, ``name``, ``version`` and more.
+
+    See ``WorkflowInfo``. A value of this moment: ``is_replaying``, ``history_length`` and ``cancel_requested`` of a
+    later call are those of then. ``NotInWorkflow`` outside a body.
+    """
     run = scope.required("current_workflow()", "outside, use get_handle(id)", reads=True)
     info: WorkflowInfo = run.info
     return WorkflowInfo(
@@ -104,7 +118,10 @@ def current_workflow() -> WorkflowInfo:
 
 
 def get_logger(name: str | None = None) -> logging.LoggerAdapter[logging.Logger]:
-    """A logger that is silent while replaying and knows the instance. By default it has the workflow's name."""
+    """A logger that is silent while replaying; each of its records has ``instance_id`` and ``workflow``.
+
+    ``name`` is that of the logger, by default the workflow's. ``NotInWorkflow`` outside a body.
+    """
     run = scope.required("get_logger()", "use logging.getLogger()", reads=True)
     return _Logger(
         logging.getLogger(name or run.info.name), {"instance_id": run.instance_id, "workflow": run.info.name}

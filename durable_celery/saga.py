@@ -13,8 +13,9 @@ from durable_celery.replayed import get_logger
 class Saga:
     """Undo commands, run newest first by ``yield from saga.compensate()``.
 
-    The same as ``compensate_with`` where the body wants to decide when. A failing undo stops neither the others nor
-    hides the error being handled; it is logged and stays visible in the journal.
+    The same as ``compensate_with`` where the body wants to decide when: nothing runs by itself. A failing undo stops
+    neither the others nor hides the error being handled; it is logged and stays visible in the journal. After Garcia-
+    Molina and Salem, "Sagas" (1987).
     """
 
     def __init__(self) -> None:

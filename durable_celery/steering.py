@@ -101,15 +101,19 @@ def complete_step(token: str, result: Any = None) -> None:
     """End an open step with its result, from outside; the body of the workflow goes on with it.
 
     ``token`` is ``current_step().token``; it is good from the first attempt on, also before ``CompleteLater``. The
-    first end wins, later ones raise ``StepClosed``. A result that cannot be kept is refused here, and the step stays
-    open.
+    first end wins, later ones raise ``StepClosed``. A result that cannot be kept is refused here (``NotSerializable``,
+    ``PayloadTooLarge``), and the step stays open. Joins the current transaction.
     """
     text = codec.encode(result, root="result", limit=runtime.settings().payload_limit)
     _end_step(token, lambda step, now: verdicts.after_success(step, text, now))
 
 
 def fail_step(token: str, error: BaseException | str = "failed from outside") -> None:
-    """End an open step with an error, from outside, without another attempt; the body gets ``StepFailed``."""
+    """End an open step with an error, from outside, without another attempt; the body gets ``StepFailed``.
+
+    ``error`` is an exception, whose type ``StepFailed.matches`` knows, or a text. ``token`` as for ``complete_step``.
+    The first end wins, later ones raise ``StepClosed``.
+    """
     failure = failure_of(error) if isinstance(error, BaseException) else Failure(type="Failed", message=str(error))
     _end_step(token, lambda step, now: verdicts.after_failure(step, failure, now, 0.0, fatal=True))
 

@@ -71,7 +71,11 @@ class StepOptions:
 
 
 class Step(Generic[P, R]):
-    """A step. Calling it builds a command, inside a running workflow only.
+    """A step, as ``@step`` makes it. Calling it builds a command, inside a running workflow only.
+
+    ``result = yield from charge(7)``: the result of its body; ``StepFailed`` once its attempts are used up. The call is
+    checked and its arguments are encoded at once: ``TypeError``, ``NotSerializable`` or ``PayloadTooLarge`` there.
+    Outside a workflow it raises ``NotInWorkflow``. ``using(...)`` gives the same step on other terms.
 
     ``call`` runs the body here (unit tests); ``delay``, ``apply_async``, ``s``, ``si`` and ``apply`` are plain Celery,
     without durability. ``task`` is the Celery task of its name.
@@ -119,7 +123,11 @@ class Step(Generic[P, R]):
         queue: str | None = UNSET,
         priority: int | None = UNSET,
     ) -> Step[P, R]:
-        """The same step on other terms, for the calls made through what is returned."""
+        """The same step on other terms, for the calls made through what is returned: ``charge.using(retry=None)(7)``.
+
+        The options are those of ``@step``, durations timedelta or seconds; what is not given stays. A bad one is a
+        ``BadValue`` here.
+        """
         given = {k: v for k, v in locals().items() if k != "self" and v is not UNSET}
         other: Step[P, R] = object.__new__(type(self))  # copy.copy would find the registered one by its name
         other.__dict__.update(self.__dict__)
@@ -196,8 +204,7 @@ def step(
     rate_limit: str | None = None,
 ) -> _StepDecorator: ...
 def step(body: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
-    """Make a function a step. Options as in the table of the documentation; a bad one is a ``BadValue`` here, at
-    import.
+    """Make a function a step. A bad option is a ``BadValue`` here, at import.
 
     ``retry``: a RetryPolicy, an int >= 1 (maximum attempts) or None (one attempt); by default the project's policy.
     ``start_to_close_timeout`` (one attempt; default ``STEP_TIMEOUT``), ``schedule_to_start_timeout`` (in the queue),

@@ -100,7 +100,12 @@ class WorkflowDefinition(Starts[P, R]):
         return identity.fingerprint(self.body)
 
     def start(self, *args: P.args, **kwargs: P.kwargs) -> WorkflowHandle[R]:
-        """Start an instance in the current transaction; it runs after the commit. A bad argument raises here."""
+        """Start an instance in the current transaction; it runs after the commit.
+
+        A rollback takes it back; the broker may be away. Where ``key`` names an open instance, its handle is returned
+        (``.created`` is False). ``TypeError``, ``NotSerializable`` or ``PayloadTooLarge`` for arguments,
+        ``KeyConflict`` for a key that is taken by other arguments.
+        """
         handle: WorkflowHandle[R] = self._start([(args, kwargs)], StartOptions())[0]
         return handle
 
@@ -121,7 +126,17 @@ class WorkflowDefinition(Starts[P, R]):
         parent_close: str = "cancel",
         id: str | None = None,
     ) -> Starter[P, R]:
-        """The workflow with options for the instances started through what is returned."""
+        """The workflow with options for what is started through what is returned: ``wf.using(key="7").start(7)``.
+
+        ``key``: the business key, unique among open instances of the workflow. ``conflict``, where one is open:
+        "use_existing" (its handle; ``KeyConflict`` if the arguments differ), "fail" (``KeyConflict``) or
+        "terminate_existing". ``reuse``, where a closed one exists: "allow", "allow_if_failed" or "reject"
+        (``KeyConflict``). ``start_delay`` and ``execution_timeout`` are timedelta or seconds. ``attributes``: plain
+        JSON to search by, ``memo``: plain JSON to show. ``subject``: the model instance it is about. ``signal``: a
+        ``(Signal, payload)`` that is there from the first turn on. ``parent_close``, of a child whose parent ends:
+        "cancel", "terminate" or "abandon". ``queue``, ``priority``: Celery's. ``id``: a text that makes a start happen
+        once; a second start with it gives the first one's handle. A bad value is a ``BadValue`` here.
+        """
         for name, value, allowed in (
             ("conflict", conflict, ("use_existing", "fail", "terminate_existing")),
             ("reuse", reuse, ("allow", "allow_if_failed", "reject")),
@@ -258,10 +273,13 @@ def workflow(
 def workflow(body: Any = None, /, *, name: str | None = None, **options: Any) -> Any:
     """Make a generator function a workflow. A bad option is a ``BadValue`` here, at import.
 
-    ``version`` is pinned per instance: several bodies may register one name with different versions, new instances
-    take the highest. ``key``: callable of the arguments giving the business key. ``expected``: longer open than this
-    counts as stuck. ``fails_on``: further exception types that mean "this workflow failed"; anything else that leaves
-    the body, but ``WorkflowError``, is taken for a bug and blocks the instance. ``redact``: argument names never shown.
+    ``name``: what history stores, by default module.function. ``version`` is pinned per instance: several bodies may
+    register one name with different versions, new instances take the highest. ``key``: callable of the arguments giving
+    the business key. ``expected``: longer open than this counts as stuck. ``fails_on``: further exception types that
+    mean "this workflow failed"; anything else that leaves the body, but ``WorkflowError``, is taken for a bug and
+    blocks the instance. ``redact``: argument names never shown.
+    ``execution_timeout``: of its whole life, thrown like a cancel; it ends FAILED with ``WorkflowTimedOut``. Both
+    durations are timedelta or seconds. ``queue``, ``priority``: Celery's, where its turns run.
     """
     if body is None:
         checked = _options_of(options)
