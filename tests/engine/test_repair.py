@@ -19,11 +19,14 @@ from durable_celery import (
     Workflow,
     gather,
     get_handle,
+    map_step,
     now,
     patched,
+    poll,
     set_attributes,
     side_effect,
     sleep,
+    spawn,
     step,
     uuid4,
 )
@@ -857,3 +860,56 @@ def test_a_fork_of_a_fork_replays_the_same_uuids(pump: Pump) -> None:
     second = fork.fork("3")
     pump.finish()
     assert second.result(timeout=0) == fork.result(timeout=0) == handle.result(timeout=0)
+
+
+def test_a_fork_right_after_a_map_keeps_its_members(pump: Pump) -> None:
+    def body() -> Workflow[Any]:
+        many = yield from map_step(do, ["a", "b", "c"], limit=2)
+        return many, (yield from do("d"))
+
+    handle = version(body).start()
+    pump.finish()
+    ran.clear()
+    first, second = handle.fork("2"), handle.fork("1")
+    pump.finish()
+    assert first.result(timeout=0) == second.result(timeout=0) == handle.result(timeout=0)
+    assert sorted(ran) == ["a", "b", "c", "d", "d"]
+
+
+def test_a_fork_keeps_the_result_of_a_poll_and_of_a_child(pump: Pump) -> None:
+    def small() -> Workflow[Any]:
+        return (yield from do("child"))
+
+    child = release("repair.child", small)
+
+    def body() -> Workflow[Any]:
+        seen = yield from poll(do("poll"), until=bool, every=1)
+        got = yield from child()
+        return seen, got, (yield from do("d"))
+
+    handle = version(body).start()
+    pump.finish()
+    ran.clear()
+    fork = handle.fork("3")
+    pump.finish()
+    assert fork.result(timeout=0) == handle.result(timeout=0) == ("POLL", "CHILD", "D")
+    assert ran == ["d"]
+
+
+def test_a_child_that_is_still_open_belongs_to_one_parent_alone(pump: Pump) -> None:
+    def small() -> Workflow[Any]:
+        return (yield from go.wait(timeout=60))
+
+    child = release("repair.child", small)
+
+    def body() -> Workflow[Any]:
+        work = yield from spawn(child())
+        yield from do("a")
+        yield from do("b")
+        return (yield from work)
+
+    handle = version(body).start()
+    pump.drain()
+    with pytest.raises(NotRetryable, match=r"child repair.child is still open.*fork\('1'\)"):
+        handle.fork("3")
+    assert WorkflowInstance.objects.count() == 2
