@@ -15,6 +15,7 @@ from django.test import override_settings
 from django_app.models import StepResult, WorkflowInstance
 from django_app.models.moments import MomentField
 from django_app.store import DjangoStore
+from durable_celery.registry import registry
 from tests.store.making import NOW, at, claimed, create, end, instance, running, turn
 
 pytestmark = pytest.mark.django_db
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.django_db
 INDEXED_CHARACTERS = 191  # of four bytes each: 764 of the 767 bytes that every row format of InnoDB takes
 
 PARTIAL = {
-    "durable_celery_workflowinstance": {"durable_instance_look", "durable_instance_parent"},
+    "durable_celery_workflowinstance": {"durable_instance_look", "durable_instance_open", "durable_instance_parent"},
     "durable_celery_stepresult": {
         "durable_step_look", "durable_step_lease", "durable_step_news", "durable_step_group", "durable_step_join",
     },
@@ -81,7 +82,8 @@ def test_o38_what_must_be_told_apart_exactly_is_unique_by_its_hash():
             assert all(n in hashes for n in texts), names
 
 
-def test_migrations_are_complete_and_checks_clean():
+def test_migrations_are_complete_and_checks_clean(monkeypatch):
+    monkeypatch.setattr(registry, "_workflows", {})  # what checks say of the bodies of other tests is not asked here
     call_command("makemigrations", "durable_celery", check=True, dry_run=True, stdout=StringIO())
     errors = StringIO()
     call_command(
