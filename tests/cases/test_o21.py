@@ -234,7 +234,7 @@ def test_o21_the_check_warns_of_plain_code_in_finally_with_its_line_and_what_to_
     assert lines[told.obj.line - 1].strip() == "release()"
     assert str(told.obj).endswith(f"test_o21.py:{told.obj.line}")
     assert f"Workflow {cleaning.name}, cleaning(): release(...): it may run at each suspension" in told.msg
-    assert "yield from cleanup(...) runs once, at the real end" in told.hint
+    assert "yield from cleanup(...) runs once, at the real end" in str(told.hint)
     assert not told.is_serious(logging.ERROR)
 
 
