@@ -23,7 +23,6 @@ from durable_celery.ports import InstanceRow, OpenStep, Store, Transport
 from durable_celery.runtime import Runtime
 
 JUMPS = 200  # of the clock for one call: whoever sleeps in an endless loop is left where it is
-CONDITION = "condition"
 
 log = logging.getLogger("durable_celery")
 
@@ -95,4 +94,4 @@ def _waits_for_time(step: OpenStep) -> bool:
 
 
 def _waits_for_the_outside(step: OpenStep) -> bool:
-    return step.kind in (journal.SIGNAL, CONDITION) or step.state in (transitions.EXTERNAL, transitions.RUNNING)
+    return step.kind in (journal.SIGNAL, journal.CONDITION) or step.state in (transitions.EXTERNAL, transitions.RUNNING)

@@ -18,4 +18,4 @@ def check_compliance(application_id: int) -> bool:
     report, _ = ComplianceReport.objects.get_or_create(
         application=application, defaults={"cleared": application.amount <= REPORTED}
     )
-    return report.cleared
+    return bool(report.cleared)
