@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from durable_celery.core import identity, scope, transitions
+from durable_celery.core import identity, scope
 from durable_celery.core import journal as journals
 from durable_celery.core.commands import Command
 from durable_celery.core.decision import Closing
@@ -134,7 +134,6 @@ class _Replay(Run):
             turn -= 1
         messages = [e.message for e in self._events if e.message is not None]
         rows = {position: self._mode(self.entries[position], taken) for position in self._asked}
-        self._refuse_open_children(rows)
         news = last.message.id if last is not None and last.message is not None else None
         return Fork(
             turn=turn,
@@ -151,18 +150,6 @@ class _Replay(Run):
         if entry.position in self._lost:
             return GIVEN_UP
         return KEPT if entry.id in taken or entry.position in self._ended else OPEN
-
-    def _refuse_open_children(self, rows: Mapping[str, str]) -> None:
-        """A child has one parent: who waits for it cannot be two."""
-        for position, mode in rows.items():
-            entry = self.entries[position]
-            if mode == OPEN and entry.kind == journals.CHILD and entry.state not in transitions.STEP_FINAL:
-                raise NotRetryable(
-                    f"at position {position} of instance {self.instance_id} the child {entry.name} is still open, and "
-                    f"it cannot belong to two parents; fork({position.partition('.')[0]!r}) starts another, or wait "
-                    "for its end",
-                    instance_id=self.instance_id,
-                )
 
     # -- what a run tells on its way ---------------------------------------------------------------------------------
 

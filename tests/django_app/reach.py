@@ -107,13 +107,17 @@ def in_any_order(names: set[str], other: Any) -> Workflow[Any]:
         yield from work(name, name in chosen, len(chosen), sum(len(x) for x in chosen), {x for x in names})
     for name in other:
         yield from work(name)
-    mixed = {1}
+    mixed: Any = {1}
     mixed = sorted(mixed)
     for number in mixed:
         yield from work(number)
 
 
 def release() -> None: ...
+
+
+def made() -> int:
+    return 1
 
 
 def leaving(log: Any) -> Workflow[Any]:
@@ -142,7 +146,7 @@ def leaving(log: Any) -> Workflow[Any]:
         yield from work()
     finally:
         set_status("cleaning up")
-        yield from work(release())
+        yield from work(made())
     try:
         release()
     finally:

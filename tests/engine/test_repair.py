@@ -896,7 +896,7 @@ def test_a_fork_keeps_the_result_of_a_poll_and_of_a_child(pump: Pump) -> None:
     assert ran == ["d"]
 
 
-def test_a_child_that_is_still_open_belongs_to_one_parent_alone(pump: Pump) -> None:
+def test_a_child_that_is_still_open_stays_with_its_parent_and_the_fork_starts_its_own(pump: Pump) -> None:
     def small() -> Workflow[Any]:
         return (yield from go.wait(timeout=60))
 
@@ -910,6 +910,9 @@ def test_a_child_that_is_still_open_belongs_to_one_parent_alone(pump: Pump) -> N
 
     handle = version(body).start()
     pump.drain()
-    with pytest.raises(NotRetryable, match=r"child repair.child is still open.*fork\('1'\)"):
-        handle.fork("3")
-    assert WorkflowInstance.objects.count() == 2
+    fork = handle.fork("3")
+    pump.drain()
+    assert WorkflowInstance.objects.filter(parent_id__in=[handle.id, fork.id]).count() == 2
+    go.send(WorkflowInstance.objects.get(parent_id=fork.id).pk, "for the fork")
+    pump.drain()
+    assert (fork.result(timeout=0), handle.status) == ("for the fork", "WAITING")
