@@ -10,6 +10,7 @@ from durable_celery import codec
 from durable_celery.runtime import settings
 
 SHORT = 256  # characters
+SHAPES = 50  # of good calls that a function keeps in mind
 
 
 def encode_call(signature: inspect.Signature, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
@@ -32,6 +33,23 @@ def encode_values(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> s
     positional = ",".join(codec.encode(value, root=f"args[{i}] of {name}", limit=limit) for i, value in enumerate(args))
     named = codec.encode(kwargs, root=f"kwargs of {name}", limit=limit) if kwargs else "{}"
     return f"[[{positional}],{named}]"
+
+
+class Shape:
+    """Refuses the calls a function would refuse; their number of arguments and the names decide that, once for each."""
+
+    def __init__(self, signature: inspect.Signature, name: str) -> None:
+        self._signature = signature
+        self._name = name
+        self._good: set[tuple[object, ...]] = set()
+
+    def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raises the TypeError that ``bind`` does."""
+        shape = (len(args), *kwargs)
+        if shape not in self._good:
+            bind(self._signature, self._name, args, kwargs)
+            if len(self._good) < SHAPES:
+                self._good.add(shape)
 
 
 def never_change(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

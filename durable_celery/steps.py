@@ -24,7 +24,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 NAME_LENGTH = 255  # characters; what the database's column holds
-SHAPES = 50  # of calls that a step remembers as good
 UNSET: Any = type("Unset", (), {"__repr__": lambda self: "<the default>"})()
 
 _CELERY_OPTIONS = {
@@ -86,24 +85,16 @@ class Step(Generic[P, R]):
         self.name = name
         self.options = options
         self.signature = calls.signature_of(body)
-        self._shapes: set[tuple[object, ...]] = set()
+        self._shape = calls.Shape(self.signature, name)
         self._terms: tuple[object, StepTerms] | None = None
         update_wrapper(self, body)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Command[R]:
         command: StepCommand[R] = _placeholder(self)
-        self._bind(args, kwargs)
+        self._shape.check(args, kwargs)
         encode = partial(calls.encode_values, self.name, args, kwargs)
         command.call_with(encode if command.replaying and calls.never_change(args, kwargs) else encode())
         return command
-
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Refuse a call the body would refuse; only how many there are and their names decide that."""
-        shape = (len(args), *kwargs)
-        if shape not in self._shapes:
-            calls.bind(self.signature, self.name, args, kwargs)
-            if len(self._shapes) < SHAPES:
-                self._shapes.add(shape)
 
     def __repr__(self) -> str:
         return f"<step {self.name}>"

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from durable_celery import calls, codec, faults, runtime, surroundings
 from durable_celery.core import compensation, journal, transitions
-from durable_celery.core.decision import Closing, Decision, Opening
+from durable_celery.core.decision import Decision
 from durable_celery.core.failure import failure_of, printable
 from durable_celery.core.replay import replay
 from durable_celery.engine import (
@@ -32,13 +32,14 @@ from durable_celery.engine import (
     fleet,
     history,
     maps,
+    opened,
     polls,
     refusals,
     successors,
     verdicts,
 )
 from durable_celery.errors import KeyConflict, PayloadError, WorkflowNotFound
-from durable_celery.ports import Committed, InstanceRow, Loaded, NewEntry, Settled, TurnCommit
+from durable_celery.ports import Committed, InstanceRow, Loaded, NewEntry, TurnCommit
 from durable_celery.registry import registry
 from durable_celery.replayed import WorkflowInfo
 from durable_celery.runtime import Runtime
@@ -233,7 +234,7 @@ def _commit_of(rt: Runtime, loaded: Loaded, decision: Decision, fingerprint: str
             if e.state in transitions.STEP_OPEN and e.id not in decision.taken_entries and not e.abandoned
         }
     closings = {closing.position: closing for closing in decision.closings}
-    settled = [_settled(ids[position], closing) for position, closing in closings.items() if position in ids]
+    settled = [opened.settled(ids[position], closing) for position, closing in closings.items() if position in ids]
     withdrawn -= {s.entry_id for s in settled}
     state, closing_as = decision.state, ""
     if decision.state in (transitions.FAILED, transitions.CANCELLED) and any(map(compensation.owes, rows)):
@@ -243,7 +244,7 @@ def _commit_of(rt: Runtime, loaded: Loaded, decision: Decision, fingerprint: str
     if closing_as:
         look_at = now + verdicts.OUTCOME_GRACE  # no row of its compensations is there yet to be looked at
     entries = [
-        _new_entry(o, closings.get(o.position), o.position in decision.withdrawn or ended, now)
+        opened.row_of(o, closings.get(o.position), o.position in decision.withdrawn or ended, now)
         for o in decision.openings
     ]
     return TurnCommit(
@@ -285,41 +286,6 @@ def _seen(loaded: Loaded, taken: Mapping[int, int]) -> dict[str, Any]:
     return {"last_message": max((m.id for m in messages), default=0), "left_messages": left}
 
 
-def _settled(entry_id: int, closing: Closing) -> Settled:
-    return Settled(
-        entry_id=entry_id, state=closing.state, result=closing.result,
-        failure=closing.failure.to_text() if closing.failure else None, finished_at=closing.at,
-    )  # fmt: skip
-
-
-def _new_entry(opening: Opening, closing: Closing | None, dropped: bool, now: datetime) -> NewEntry:
-    """The row of a command: waiting, or ended in the very turn that asked for it."""
-    state, finished_at, result, failure = opening.state, None, opening.result, None
-    if closing is not None:
-        state, finished_at, result = closing.state, closing.at, closing.result
-        failure = closing.failure.to_text() if closing.failure else None
-    elif dropped:
-        state, finished_at = transitions.CANCELLED, now
-    return NewEntry(
-        position=opening.position, kind=opening.kind, name=opening.name, state=state, args=opening.args,
-        members=opening.members, options=opening.options,
-        group=opening.group, join=opening.join, limited=opening.limited,
-        due_at=opening.due_at, start_by_at=opening.start_by_at, end_by_at=opening.end_by_at,
-        look_at=None if finished_at else _look_at(opening, now), compensation=opening.compensation, queue=opening.queue,
-        result=result, failure=failure, finished_at=finished_at, abandoned=closing is None and dropped,
-        shielded=opening.shielded, attempt=int(opening.kind == journal.CHILD and not finished_at),
-    )  # fmt: skip
-
-
-def _look_at(opening: Opening, now: datetime) -> datetime | None:
-    if opening.kind in journal.WAITS:
-        return opening.due_at
-    if opening.kind in (*journal.COMPOSITES, journal.MAP):
-        return None
-    resend = now + verdicts.RESEND_GRACE if opening.state == transitions.SCHEDULED else None
-    return min((x for x in (resend, opening.start_by_at, opening.end_by_at) if x is not None), default=None)
-
-
 def _sentence(waiting: str, now: datetime) -> str:
     return printable(f"{waiting}, since {now:%Y-%m-%d %H:%M:%S} UTC") if waiting else ""
 
@@ -330,7 +296,7 @@ def _sentence(waiting: str, now: datetime) -> str:
 def _compensating(loaded: Loaded, now: datetime) -> TurnCommit | None:
     instance = loaded.instance
     plan = compensation.plan(loaded.journal)
-    entries: Sequence[NewEntry] = [_new_entry(plan.opening, None, False, now)] if plan.opening else ()
+    entries: Sequence[NewEntry] = [opened.row_of(plan.opening, None, False, now)] if plan.opening else ()
     if not plan.done and not entries and not plan.taken and not plan.polls:
         return None
     look_at = now + COMPENSATION_POLL if plan.polls else instance.deadline_at
