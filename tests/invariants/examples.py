@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-few = settings(max_examples=max(10, settings.default.max_examples // 25 if settings.default else 0))
+few = settings(max_examples=min(60, max(10, settings.default.max_examples // 25)) if settings.default else 10)

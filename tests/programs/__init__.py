@@ -1,0 +1,1 @@
+"""Random workflows that use the whole language, run straight and run under faults: the two must agree."""
