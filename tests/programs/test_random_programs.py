@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -70,7 +71,7 @@ class Perturbed(RuleBasedStateMachine):
 
     @rule(seconds=st.integers(1, 8))
     def pass_time(self, seconds: int) -> None:
-        self.pump.now += turns.timedelta(seconds=seconds)
+        self.pump.now += timedelta(seconds=seconds)
         self.pump.tick()
 
     @rule()
@@ -128,6 +129,7 @@ def decided_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("decided_twice")
 def test_random_programs_end_alike_with_and_without_faults() -> None:
+    assert settings.default is not None
     number = PROGRAMS.get(settings.default.max_examples, 2000)
     for tally in (lengths, seen, faults):
         tally.clear()
