@@ -21,10 +21,11 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from types import FrameType
+from functools import partial
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -61,7 +62,7 @@ class _Struck(TurnTimedOut):
 class _Armed:
     """A body that runs, in which thread, until when."""
 
-    __slots__ = ("deadline", "fired", "place", "seconds", "thread", "tracer")
+    __slots__ = ("deadline", "fired", "place", "seconds", "thread", "tool", "undo")
 
     def __init__(self, thread: int, seconds: float) -> None:
         self.thread = thread
@@ -69,7 +70,8 @@ class _Armed:
         self.deadline = time.monotonic() + seconds
         self.fired = False
         self.place = ""
-        self.tracer: Any = None  # whose trace function was in force in this thread before ours
+        self.tool = 0
+        self.undo: list[Callable[[], object]] = []  # takes away what throws at lines
 
 
 _hard = threading.local()
@@ -158,9 +160,9 @@ class Watchdog:
                 self._armed.pop(armed.thread, None)
             if armed.fired:
                 _throw(armed.thread, None)
-        if armed.tracer is not None:
-            before, armed.tracer = armed.tracer, None
-            sys.settrace(before if before is not _nothing else None)
+        undo, armed.undo = armed.undo, []
+        for each in undo:
+            each()
 
     def insist(self) -> None:
         """In the thread that was hit: throw at the next line of the body's code too, which may be in its handler."""
@@ -168,14 +170,16 @@ class Watchdog:
         if not stack or not stack[-1].fired:
             return
         armed = stack[-1]
-        if armed.tracer is None:
-            armed.tracer = sys.gettrace() or _nothing
-        sys.settrace(_thrower)
         frame: FrameType | None = sys._getframe(1)
+        frames = []
         while frame is not None and not _is_replay(frame):
             if not scope.ours(frame):
-                frame.f_trace = _thrower
+                frames.append(frame)
             frame = frame.f_back
+        if sys.version_info >= (3, 12):
+            _throw_by_monitoring(armed, frames)
+        else:
+            _throw_by_tracing(armed, frames)
 
     def _watch(self) -> None:
         while True:
@@ -218,18 +222,48 @@ _throw_struck = _prototype(("PyThreadState_SetAsyncExc", ctypes.pythonapi), ((1,
 _again: Any = type("_Again", (), {"__getitem__": _throw_struck})()
 
 
+def _throw_by_monitoring(armed: _Armed, frames: Sequence[FrameType]) -> None:
+    """Throw at each line of the frames' code, in this thread."""
+    monitoring: Any = sys.monitoring  # type: ignore[attr-defined]
+    if not armed.undo:
+        tool = next((n for n in (4, 3, 5, 2) if monitoring.get_tool(n) is None), None)
+        if tool is None:
+            return  # the watchdog throws again anyhow
+        thread = armed.thread
+
+        def thrower(code: CodeType, line: int) -> Any:
+            if threading.get_ident() == thread:
+                raise TurnTimedOut
+
+        monitoring.use_tool_id(tool, "durable_celery")
+        monitoring.register_callback(tool, monitoring.events.LINE, thrower)
+        armed.undo.append(lambda: monitoring.register_callback(tool, monitoring.events.LINE, None))
+        armed.undo.append(lambda: monitoring.free_tool_id(tool))
+        armed.tool = tool
+    for code in {frame.f_code for frame in frames}:
+        monitoring.set_local_events(armed.tool, code, monitoring.events.LINE)
+        armed.undo.insert(0, partial(monitoring.set_local_events, armed.tool, code, 0))
+
+
+def _throw_by_tracing(armed: _Armed, frames: Sequence[FrameType]) -> None:
+    """Throw at the next line of the frames; the error that is left behind sees to the lines after it."""
+    if not armed.undo:
+        armed.undo.append(partial(sys.settrace, sys.gettrace()))
+    sys.settrace(_thrower)
+    for frame in frames:
+        frame.f_trace = _thrower
+
+
 def _thrower(frame: FrameType, event: str, arg: Any) -> Any:
     """A trace function for the body's frames. It raises once, since Python then takes it away, and leaves an error
     behind that strikes outside the handler that catches this one, and puts it in place again."""
     if event == "call":  # the frames that are there are those to leave; a finalizer is none of them
         return None
+    if event != "line":  # on its way out: what would be thrown here takes the place of what is under way
+        return _thrower
     thread = threading.get_ident()
     _again[thread]
     raise TurnTimedOut
-
-
-def _nothing(frame: FrameType, event: str, arg: Any) -> Any:
-    """Stands for "there was no trace function"."""
 
 
 def _place(frame: FrameType | None) -> str:
