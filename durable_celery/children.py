@@ -11,7 +11,8 @@ from durable_celery.errors import BadValue, UsageError
 from durable_celery.registry import registry
 
 if TYPE_CHECKING:
-    from durable_celery.workflows import StartOptions, WorkflowDefinition
+    from durable_celery.options import StartOptions
+    from durable_celery.workflows import WorkflowDefinition
 
 
 def child_command(

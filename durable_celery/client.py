@@ -14,10 +14,11 @@ from durable_celery.engine import verdicts
 from durable_celery.errors import BadValue, InstanceNotFound, KeyConflict
 from durable_celery.handle import WorkflowHandle as WorkflowHandle
 from durable_celery.messages import checked_name
+from durable_celery.options import StartOptions
 from durable_celery.ports import Created, NewInstance, NewMessage
 from durable_celery.registry import registry
 from durable_celery.twins import in_thread
-from durable_celery.workflows import StartOptions, WorkflowDefinition
+from durable_celery.workflows import WorkflowDefinition
 
 SLOTS_BEHIND = 3  # slots of an interval that Beat, a little late or just started again, may have missed
 

@@ -4,51 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
-from durable_celery import calls, codec, repair, runtime, steering, updates
-from durable_celery.core import journal, transitions
-from durable_celery.core.failure import Failure
+from durable_celery import codec, repair, runtime, steering, updates
+from durable_celery.core import transitions
 from durable_celery.core.handlers import Answer
 from durable_celery.engine import asking, outlook
 from durable_celery.errors import (
     InstanceNotFound,
     UsageError,
-    WorkflowBlocked,
-    WorkflowCancelled,
-    WorkflowFailed,
-    WorkflowTerminated,
 )
 from durable_celery.handle_async import HandleTwins, with_twins
 from durable_celery.messages import checked_name
+from durable_celery.outcomes import HistoryEntry, entry_of, outcome_of
 from durable_celery.ports import InstanceRow
 from durable_celery.twins import in_thread
 
 R = TypeVar("R")
 
 POLL_FIRST, POLL_MOST = 0.02, 0.5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryEntry:
-    """One row of ``handle.history()``. ``attempts`` counts starts; ``error`` is a Failure, ``result`` is decoded."""
-
-    position: str
-    kind: str
-    name: str
-    state: str
-    args: Any
-    result: Any
-    error: Failure | None
-    attempts: int
-    scheduled_at: datetime | None
-    started_at: datetime | None
-    finished_at: datetime | None
-    turn: int | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -301,7 +278,7 @@ class WorkflowHandle(HandleTwins[R]):
         ``limit``.
         """
         rows = runtime.current().store.history(self._row().id, of=of, start=start, limit=limit)
-        return [_entry(row) for row in rows]
+        return [entry_of(row) for row in rows]
 
     def _id(self) -> UUID:
         return UUID(self.id)
@@ -315,59 +292,3 @@ class WorkflowHandle(HandleTwins[R]):
 
 def _value(answer: Answer) -> Any:
     return None if answer.value is None else codec.decode(answer.value)
-
-
-def outcome_of(row: InstanceRow) -> Any:
-    """The value of an instance that has completed; of one that ended otherwise, or is BLOCKED, its error is raised."""
-    if row.state == transitions.COMPLETED:
-        return None if row.result is None else codec.decode(row.result)
-    ids = {"instance_id": str(row.chain_id)}
-    if row.state == transitions.BLOCKED:
-        raise WorkflowBlocked(
-            f"workflow {row.name} instance {row.chain_id} is {row.waiting_for}", waiting_for=row.waiting_for, **ids
-        )
-    failure = Failure.from_text(row.failure) if row.failure else Failure(type="", message="")
-    what = f"workflow {row.name} instance {row.chain_id}"
-    if row.state == transitions.CANCELLED:
-        raise WorkflowCancelled(f"{what} was cancelled: {failure.message}", reason=failure.message, **ids)
-    if row.state == transitions.TERMINATED:
-        raise WorkflowTerminated(f"{what} was terminated: {failure.message}", reason=failure.message, **ids)
-    raise WorkflowFailed(
-        f"{what} failed: {failure.brief}",
-        error_type=failure.type,
-        error_types=failure.types,
-        message=failure.message,
-        traceback=failure.traceback,
-        attributes=failure.attributes,
-        causes=failure.causes,
-        **ids,
-    )
-
-
-def _entry(row: Mapping[str, Any]) -> HistoryEntry:
-    return HistoryEntry(
-        position=row["position"],
-        kind=row["kind"],
-        name=row["name"],
-        state=row["state"],
-        args=_shown(calls.decode_call, row["args"]) if row["args"] else ((), {}),
-        result=None if row["result"] is None else _shown(_reader(row["kind"]), row["result"]),
-        error=Failure.from_text(row["error"]) if row["error"] else None,
-        attempts=row["attempts"],
-        scheduled_at=row["scheduled_at"],
-        started_at=row["started_at"],
-        finished_at=row["finished_at"],
-        turn=row["turn"],
-    )
-
-
-def _reader(kind: str) -> Callable[[str], Any]:
-    """How results of a kind are read: the row of a map has those of its members in a list."""
-    return (lambda text: tuple(codec.decode(text))) if kind == journal.MAP else codec.decode
-
-
-def _shown(read: Callable[[str], Any], text: str) -> Any:
-    try:
-        return read(text)
-    except Exception:  # noqa: BLE001 - a value whose class is gone must not hide the history
-        return text

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from durable_celery.twins import in_thread
 
 if TYPE_CHECKING:
-    from durable_celery.handle import HistoryEntry, WorkflowHandle
+    from durable_celery.handle import WorkflowHandle
+    from durable_celery.outcomes import HistoryEntry
 
 R = TypeVar("R")
 C = TypeVar("C", bound=type)

@@ -10,7 +10,8 @@ from uuid import UUID
 from durable_celery import runtime
 from durable_celery.core import transitions
 from durable_celery.errors import DurableError
-from durable_celery.handle import HistoryEntry, WorkflowHandle, outcome_of
+from durable_celery.handle import WorkflowHandle
+from durable_celery.outcomes import HistoryEntry, outcome_of
 from durable_celery.ports import InstanceRow
 
 R = TypeVar("R")

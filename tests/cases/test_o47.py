@@ -18,7 +18,7 @@ from django_app.models import StepResult
 from durable_celery import WorkflowHandle
 from durable_celery.celery.current_app import current_app
 from durable_celery.errors import DurableError
-from durable_celery.handle import HistoryEntry
+from durable_celery.outcomes import HistoryEntry
 from durable_celery.testing import Harness
 from tests.processes import Worker, eventually
 from tests.project.testapp import case_modes as modes
