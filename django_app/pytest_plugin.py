@@ -18,6 +18,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", MARKER)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Say which tests use the database: pytest-django makes tables only for those that say so before they run."""
+    if not config.pluginmanager.has_plugin("django"):
+        return
+    for item in items:
+        if "durable" in getattr(item, "fixturenames", ()) and item.get_closest_marker("django_db") is None:
+            item.add_marker("django_db")
+
+
 @pytest.fixture
 def durable(request: pytest.FixtureRequest) -> Iterator[Harness]:
     """``durable_celery.testing.Harness``: whole workflows in virtual time, without a broker or a worker.

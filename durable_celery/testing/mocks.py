@@ -78,6 +78,7 @@ def _place(target: Any) -> tuple[str, Callable[[Mock, ExitStack], None]]:
 
 
 def _for_step(step: Step[Any, Any], made: Mock, stack: ExitStack) -> None:
+    _ = step.task  # made of its own body: in a process whose app is not finalized yet it would be made of the mock
     stack.enter_context(mock.patch.object(step, "body", made))
 
 

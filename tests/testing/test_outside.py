@@ -27,6 +27,25 @@ def test_that_wants_no_database_and_no_django():
     assert "django_app.pytest_plugin" in sys.modules
     assert not {"durable_celery", "django_celery_beat", "celery"} & set(sys.modules)
 """
+ALONE = """\
+from durable_celery import Workflow, sleep, step, workflow
+
+
+@step
+def ask() -> str:
+    return "no"
+
+
+@workflow
+def wait() -> Workflow[str]:
+    yield from sleep(days=3)
+    return (yield from ask())
+
+
+def test_it(durable):
+    durable.mock(ask, return_value="yes")
+    assert durable.run(wait).result == "yes"
+"""
 
 
 @pytest.fixture
@@ -65,6 +84,14 @@ def test_the_examples_of_the_page_pass(project: Path) -> None:
     count = sum(text.count("def test_") for text in tests)
     assert count >= 11
     assert f"{count} passed" in output, output
+
+
+def test_a_project_whose_only_tests_use_the_fixture_has_its_tables(project: Path) -> None:
+    (project / "shop").mkdir()
+    (project / "shop" / "__init__.py").touch()
+    (project / "settings.py").write_text(SETTINGS)
+    (project / "test_alone.py").write_text(ALONE)
+    assert "1 passed" in run_pytest(project, "--ds=settings")
 
 
 def test_a_project_that_does_not_use_it_is_left_alone(project: Path) -> None:
