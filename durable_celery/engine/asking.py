@@ -9,10 +9,9 @@ from uuid import UUID
 from durable_celery import calls, codec, runtime, surroundings
 from durable_celery.core import asking, transitions
 from durable_celery.engine import execution
+from durable_celery.engine.info import info_of
 from durable_celery.errors import InstanceNotFound, WorkflowBlocked
-from durable_celery.ports import InstanceRow
 from durable_celery.registry import registry
-from durable_celery.replayed import WorkflowInfo
 
 
 def answer(instance_id: UUID, name: str, args: Sequence[Any]) -> Any:
@@ -43,14 +42,6 @@ def answer(instance_id: UUID, name: str, args: Sequence[Any]) -> Any:
             now=now, started_at=row.started_at if row.turn else None,
             decode=codec.decode, encode=lambda given, root: codec.encode(given, root=root),
             adapt=rt.transport.adapt, fails_on=definition.options.fails_on,
-            interrupts=execution.interrupts_a_turn, info=info_of(row, row.started_at or now),
+            interrupts=execution.interrupts_a_turn, info=info_of(row, now),
         )  # fmt: skip
         return codec.copy(value, root=f"the answer of query {name!r}")
-
-
-def info_of(row: InstanceRow, started_at: Any) -> WorkflowInfo:
-    """What the body may know of its instance."""
-    return WorkflowInfo(
-        id=str(row.chain_id), run_id=str(row.id), key=row.key, name=row.name, version=row.version,
-        started_at=started_at, parent_id=str(row.parent_id) if row.parent_id else None,
-    )  # fmt: skip

@@ -7,9 +7,9 @@ from datetime import datetime
 from durable_celery import calls, codec, surroundings
 from durable_celery.core.forking import Fork, fork_before
 from durable_celery.engine import execution
+from durable_celery.engine.info import info_of
 from durable_celery.ports import Loaded
 from durable_celery.registry import registry
-from durable_celery.replayed import WorkflowInfo
 from durable_celery.runtime import Runtime
 
 
@@ -18,15 +18,11 @@ def fork_of(rt: Runtime, loaded: Loaded, position: str, now: datetime) -> Fork:
     instance = loaded.instance
     definition = registry.workflow(instance.name, instance.version)
     args, kwargs = calls.decode_call(instance.args)
-    info = WorkflowInfo(
-        id=str(instance.chain_id), run_id=str(instance.id), key=instance.key, name=instance.name,
-        version=instance.version, started_at=instance.started_at or now,
-        parent_id=str(instance.parent_id) if instance.parent_id else None,
-    )  # fmt: skip
     with rt.store.refuse_queries(), surroundings.restored(instance.context):
         return fork_before(
             position, definition.body, args, kwargs, loaded.journal,
             turn=instance.turn + 1, now=now, started_at=instance.started_at if instance.turn else None,
             decode=codec.decode, encode=lambda value, root: codec.encode(value, root=root), adapt=rt.transport.adapt,
-            fails_on=definition.options.fails_on, interrupts=execution.interrupts_a_turn, info=info,
+            fails_on=definition.options.fails_on, interrupts=execution.interrupts_a_turn,
+            info=info_of(instance, now),
         )  # fmt: skip

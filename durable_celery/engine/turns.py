@@ -38,10 +38,10 @@ from durable_celery.engine import (
     successors,
     verdicts,
 )
+from durable_celery.engine.info import info_of
 from durable_celery.errors import KeyConflict, PayloadError, WorkflowNotFound
 from durable_celery.ports import Committed, InstanceRow, Loaded, NewEntry, TurnCommit
 from durable_celery.registry import registry
-from durable_celery.replayed import WorkflowInfo
 from durable_celery.runtime import Runtime
 from durable_celery.workflows import WorkflowDefinition
 
@@ -120,12 +120,7 @@ def _has_new(loaded: Loaded, now: datetime) -> bool:
 
 def _decide(rt: Runtime, loaded: Loaded, definition: WorkflowDefinition[Any, Any], now: datetime) -> Decision:
     instance = loaded.instance
-    info = WorkflowInfo(
-        id=str(instance.chain_id), run_id=str(instance.id), run_number=instance.run_number, key=instance.key,
-        name=instance.name, version=instance.version,
-        started_at=instance.started_at or now,
-        parent_id=str(instance.parent_chain_id or instance.parent_id) if instance.parent_id else None,
-    )  # fmt: skip
+    info = info_of(instance, now)
     try:
         given = [calls.decode_call(instance.args)]
     except Exception as error:  # noqa: BLE001 - a row that cannot be read blocks this instance, never its neighbours

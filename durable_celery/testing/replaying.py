@@ -12,7 +12,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -21,10 +21,10 @@ from durable_celery import calls, codec, runtime, surroundings
 from durable_celery.core import complaints, transitions
 from durable_celery.core.chaining import ChainCommand
 from durable_celery.core.commands import Command, ShieldCommand, StepCommand
-from durable_celery.core.journal import Entry, Journal
+from durable_celery.core.journal import CANCEL, DEADLINE, Entry, Journal
 from durable_celery.core.replay import replay
 from durable_celery.engine import execution, verdicts
-from durable_celery.engine.asking import info_of
+from durable_celery.engine.info import info_of
 from durable_celery.errors import NonDeterminism, UsageError
 from durable_celery.registry import registry
 from durable_celery.replayed import WorkflowInfo
@@ -59,7 +59,7 @@ def recorded(run_id: UUID) -> Recorded:
     body = registry.workflow(row.name, row.version).body
     now = row.turn_at or rt.clock.now()
     return Recorded(
-        info=info_of(row, row.started_at or now), module=body.__module__,
+        info=info_of(row, now), module=body.__module__,
         file=getattr(sys.modules.get(body.__module__), "__file__", None) or "", args=row.args,
         context=dict(row.context), journal=loaded.journal, turn=row.turn, now=now, started_at=row.started_at,
         state=row.state, result=row.result,
@@ -67,7 +67,23 @@ def recorded(run_id: UUID) -> Recorded:
 
 
 def disagreement(run: Recorded) -> NonDeterminism | None:
-    """Replay a run in this process; the first thing the body asks for that its journal does not have."""
+    """Replay a run in this process; the first thing the body asks for that its journal does not have.
+
+    The last turn may have ended it without its body (a cancel before the start, a time-out of its cleanup): then the
+    state before that turn counts.
+    """
+    found = _disagreement(run)
+    if found is None or not _was_asked_to_end(run):
+        return found
+    return _disagreement(replace(run, turn=run.turn - 1)) if run.turn > 1 else None
+
+
+def _was_asked_to_end(run: Recorded) -> bool:
+    asked = any(message.kind in (CANCEL, DEADLINE) for message in run.journal.messages)
+    return asked and run.state in transitions.FINAL_STATES
+
+
+def _disagreement(run: Recorded) -> NonDeterminism | None:
     rt = runtime.current()
     definition = registry.workflow(run.info.name, run.info.version)
     args, kwargs = calls.decode_call(run.args)

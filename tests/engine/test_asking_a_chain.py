@@ -13,13 +13,16 @@ from durable_celery import (
     UpdateRejected,
     Workflow,
     continue_as_new,
+    current_workflow,
+    gather,
     get_handle,
     query,
+    sleep,
     update,
     wait_until,
     workflow,
 )
-from tests.pump import Pump
+from tests.pump import Pump, release
 
 inc = Signal("chain.inc", int)
 NO_RUNS = 4
@@ -52,6 +55,37 @@ def answer(handle: Any, pump: Pump, *args: Any, **options: Any) -> Any:
     update_id = handle.update("add", *args, wait=False, **options)
     pump.drain()
     return handle.update("add", *args, update_id=update_id, timeout=0)
+
+
+def test_a_query_sees_the_body_know_what_it_knew_in_its_turn(pump: Pump) -> None:
+    ids: list[str] = []
+
+    def child() -> Workflow[Any]:
+        info = current_workflow()
+        ids.append(info.id)
+        query("parent", lambda: info.parent_id)
+        yield from wait_until(lambda: False)
+
+    made = release("asking.child", child)
+
+    def parent(lap: int = 1) -> Workflow[Any]:
+        if lap == 1:
+            return (yield from continue_as_new(2))
+        return (yield from made())
+
+    def numbered(lap: int = 1) -> Workflow[Any]:
+        info = current_workflow()
+        query("number", lambda: info.run_number)
+        yield from (sleep(1) if info.run_number == 1 else gather(sleep(1)))
+        if lap == 1:
+            return (yield from continue_as_new(2))
+        yield from wait_until(lambda: False)
+
+    handle = release("asking.parent", parent).start()
+    other = release("asking.numbered", numbered).start()
+    pump.finish()
+    assert other.query("number") == 2
+    assert get_handle(ids[0]).query("parent") == handle.id != handle.run_id
 
 
 def test_a_query_asks_the_newest_run(pump: Pump) -> None:
