@@ -213,6 +213,9 @@ def test_o60_no_reading_of_a_monotonic_clock_reaches_a_table() -> None:
             continue
         assert not re.search(r"monotonic|perf_counter", text), path
     for path in Path(ROOT, "durable_celery", "engine").rglob("*.py"):
+        if path.name == "budget.py":  # how long a turn may take, in this process
+            assert "store" not in path.read_text(encoding="utf-8")
+            continue
         for line in path.read_text(encoding="utf-8").splitlines():
             assert "monotonic" not in line or "give_up_at" in line, (path, line)
 
