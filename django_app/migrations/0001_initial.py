@@ -236,6 +236,7 @@ class Migration(migrations.Migration):
                     models.Index(fields=["name", "state", "-created_at"], name="durable_instance_console"),
                     models.Index(fields=["state", "waiting_since"], name="durable_instance_waiting"),
                     models.Index(fields=["key_hash", "created_at"], name="durable_instance_key"),
+                    models.Index(fields=["root_id", "finished_at"], name="durable_instance_root"),
                 ],
                 "constraints": [
                     models.UniqueConstraint(fields=("chain_id", "run_number"), name="durable_instance_run")
@@ -281,6 +282,12 @@ class Migration(migrations.Migration):
         PartialIndex("workflowinstance", "durable_instance_look", ["look_at"], "{look_at} IS NOT NULL"),
         PartialIndex("workflowinstance", "durable_instance_open", ["chain_id", "finished_at"], "{finished_at} IS NULL"),
         PartialIndex("workflowinstance", "durable_instance_parent", ["parent_id"], "{parent_id} IS NOT NULL"),
+        PartialIndex(
+            "workflowinstance",
+            "durable_instance_ended",
+            ["finished_at", "id"],
+            "{finished_at} IS NOT NULL AND {parent_id} IS NULL",
+        ),
         PartialIndex("stepresult", "durable_step_look", ["look_at"], "{look_at} IS NOT NULL"),
         PartialIndex("stepresult", "durable_step_lease", ["lease_id"], "{lease_id} IS NOT NULL"),
         PartialIndex(

@@ -34,7 +34,8 @@ class PartialIndex(Operation):
             return
         quote = schema_editor.quote_name
         columns = {name: quote(model._meta.get_field(name).column) for name in self.fields}
-        where = f" WHERE {self.where.format(**columns)}" if schema_editor.connection.vendor != "mysql" else ""
+        named = {field.name: quote(field.column) for field in model._meta.fields}
+        where = f" WHERE {self.where.format(**named)}" if schema_editor.connection.vendor != "mysql" else ""
         table = quote(model._meta.db_table)
         schema_editor.execute(f"CREATE INDEX {quote(self.name)} ON {table} ({', '.join(columns.values())}){where}")
 

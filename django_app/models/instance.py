@@ -88,6 +88,7 @@ class WorkflowInstance(models.Model):
             models.Index(fields=["name", "state", "-created_at"], name="durable_instance_console"),
             models.Index(fields=["state", "waiting_since"], name="durable_instance_waiting"),
             models.Index(fields=["key_hash", "created_at"], name="durable_instance_key"),
+            models.Index(fields=["root_id", "finished_at"], name="durable_instance_root"),
         ]
         constraints = [models.UniqueConstraint(fields=["chain_id", "run_number"], name="durable_instance_run")]
 

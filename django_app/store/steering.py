@@ -15,6 +15,7 @@ from django_app.models import Mailbox, Message, StepResult, WorkflowInstance, Wo
 from django_app.store.chains import Newest
 from django_app.store.children import BODY_OPEN
 from django_app.store.maps import Maps
+from django_app.store.purging import Purging
 from django_app.store.restarting import Restarting
 from django_app.store.retries import retried
 from durable_celery.core import journal
@@ -30,7 +31,7 @@ class Refused(Exception):  # noqa: N818 - rolls the transaction back
     """The run is no longer as it was read."""
 
 
-class Steering(Restarting, Maps):
+class Steering(Restarting, Maps, Purging):
     """The acts of people, in the caller's transaction if there is one."""
 
     @retried
@@ -118,6 +119,7 @@ class Steering(Restarting, Maps):
         if not reopened:
             text = f"instance {run_id} changed while it was retried; look again"
             raise NotRetryable(text, instance_id=str(run_id))
+        self.check_not_doomed(run_id)
         self.rows(Mailbox).filter(pk=chain_id).update(closed_at=None)
         self.reopen_children(run_id, run["turn"], now, wakes)
         self._take_back(run_id, run["turn"], now)

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 TICK = "durable_celery.tick"
+PURGE = "durable_celery.purge"
 EVERY = 60.0  # seconds between two complaints about the same thing
 CHATTY = ("celery.beat", "celery.worker.strategy", "celery.worker.request", "celery.app.trace")
 

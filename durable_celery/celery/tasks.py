@@ -24,11 +24,11 @@ from celery.exceptions import Ignore, Retry
 from celery.utils.functional import head_from_fun
 from celery.utils.serialization import get_pickleable_exception
 
-from durable_celery import context, sweeps
+from durable_celery import context, purging, sweeps
 from durable_celery.celery import seat as seats
 from durable_celery.celery.carrier import Tracer, run_task
 from durable_celery.celery.deadlines import NoGuard
-from durable_celery.celery.quiet import TICK
+from durable_celery.celery.quiet import PURGE, TICK
 from durable_celery.celery.requests import request_class
 from durable_celery.celery.slots import SLOT
 from durable_celery.celery.transport import ADVANCE, HEADER, RUN_TASK
@@ -41,6 +41,7 @@ from durable_celery.steps import Step
 
 _state: Any = _celery_state
 MARK = "durable_kind"  # class attribute that tells our tasks from others of the same name
+PURGE_SECONDS = 60.0  # of one message; then others have the pool's process, and another message goes on
 RETRIES = (1, 2, 5, 10, 30, 60)  # seconds between tries of a start that met a database out of reach
 
 logger = logging.getLogger(__name__)
@@ -72,6 +73,13 @@ def run_advance(task: Any, instance_id: str | None = None) -> None:
 def run_tick(task: Any) -> None:
     """Do what the clock must do, unless another process does it in this interval."""
     _contained(task, lambda: _in_seat(lambda: sweeps.tick(by=str(task.request.hostname or "beat"))))
+
+
+def run_purge(task: Any) -> None:
+    """Remove what ended longer ago than ``RETENTION``; what there was no time for is left to another message."""
+    report = _contained(task, lambda: _in_seat(lambda: purging.purge(seconds=PURGE_SECONDS)))
+    if report is not None and report.more:
+        task.apply_async()
 
 
 def run_workflow(task: Any, *args: Any, **kwargs: Any) -> str:
@@ -188,6 +196,7 @@ def _finalized() -> list[Any]:
 def _make_all(app: Any) -> None:
     _make(app, ADVANCE, run_advance, {}, {})
     _make(app, TICK, run_tick, {}, {})
+    _make(app, PURGE, run_purge, {}, {})
     # Falsy limits: the project's own for all tasks are those of the task it carries, and held there.
     carrier = {"time_limit": 0, "soft_time_limit": 0, "__trace__": Tracer(_task_attempt)}
     _make(app, RUN_TASK, run_task, carrier, {})

@@ -10,6 +10,7 @@ from durable_celery.ports.attempt import AttemptRecord, Changed, Claimed, OpenSt
 from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInstance, NewMessage, StoredUpdate
 from durable_celery.ports.maps import EndedMembers, NewMembers, Progress
 from durable_celery.ports.processes import Heartbeat, Lease
+from durable_celery.ports.purge import EndedRoot, Removed
 from durable_celery.ports.store import Store, TestedStore
 from durable_celery.ports.tasks import TaskCall, TaskEnd
 from durable_celery.ports.transport import Client, Transport
@@ -24,6 +25,7 @@ __all__ = [
     "Created",
     "Dispatch",
     "EndedMembers",
+    "EndedRoot",
     "Heartbeat",
     "InstanceRow",
     "Lease",
@@ -35,6 +37,7 @@ __all__ = [
     "NotLiked",
     "OpenStep",
     "Progress",
+    "Removed",
     "Settled",
     "StepChange",
     "Store",

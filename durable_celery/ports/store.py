@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from durable_celery.ports.attempt import AttemptRecord, Changed, Claimed, OpenSt
 from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInstance, NewMessage, StoredUpdate
 from durable_celery.ports.maps import EndedMembers, Progress
 from durable_celery.ports.processes import Heartbeat, Lease
+from durable_celery.ports.purge import EndedRoot, Removed
 from durable_celery.ports.turn import Committed, Dispatch, TurnCommit, Wake
 
 
@@ -294,6 +295,22 @@ class Store(Protocol):
 
     def next_look(self) -> datetime | None:
         """The earliest ``look_at`` of steps and instances, for a tick that sleeps no longer than needed."""
+
+    # purging
+    def ended_roots(self, before: datetime, after: EndedRoot | None, limit: int) -> Sequence[EndedRoot]:
+        """Chains without a parent that ended before ``before``, the longest ended first, from behind ``after`` on."""
+
+    def doom(self, root_ids: Collection[UUID], before: datetime, *, mark: bool = True) -> Collection[UUID]:
+        """Of these trees those in which everything ended before ``before``; with ``mark`` none can be retried now."""
+
+    def count_trees(self, root_ids: Collection[UUID]) -> Removed:
+        """The rows of these trees."""
+
+    def remove_some(self, root_ids: Collection[UUID]) -> Removed | None:
+        """Remove some rows of doomed trees; None if nothing is left of them."""
+
+    def remove_leases(self, before: datetime) -> int:
+        """Remove leases that were declared dead before ``before``."""
 
 
 class TestedStore(Store, Protocol):

@@ -10,7 +10,7 @@ from celery.beat import PersistentScheduler, Service
 
 from durable_celery import runtime
 from durable_celery.celery.beat import entry, on_beat_init
-from durable_celery.celery.quiet import TICK
+from durable_celery.celery.quiet import PURGE, TICK
 from tests.celery.fakes import runtime_with
 
 
@@ -28,7 +28,7 @@ def test_the_file_scheduler_gets_the_entry_after_its_own_schedule(new_app, tmp_p
     app.conf.beat_schedule = {"theirs": {"task": "theirs", "schedule": 30}}
     beat = service(app, tmp_path)
     on_beat_init(sender=beat)
-    assert set(beat.scheduler.schedule) >= {"theirs", TICK}
+    assert set(beat.scheduler.schedule) >= {"theirs", TICK, PURGE}
     added: Any = beat.scheduler.schedule[TICK]
     assert added.task == TICK
     assert added.schedule.run_every == timedelta(seconds=2)
@@ -65,7 +65,7 @@ def test_the_database_scheduler_gets_the_entry_once_and_a_disabled_one_stays_dis
 
 @pytest.mark.parametrize(("tick", "seconds"), [(0.05, 1), (1, 1), (1.4, 1), (2.6, 3)])
 def test_beat_counts_in_whole_seconds(tick, seconds):
-    made = entry(timedelta(seconds=tick))
+    made = entry(TICK, timedelta(seconds=tick))
     assert made["schedule"] == timedelta(seconds=seconds)
     assert made["options"] == {"expires": seconds, "expire_seconds": seconds}
 
@@ -82,3 +82,20 @@ def test_a_beat_without_the_app_says_what_to_do(caplog):
     runtime.install(None)
     on_beat_init(sender=SimpleNamespace(scheduler=None))
     assert "add 'durable_celery' to INSTALLED_APPS" in caplog.text
+
+
+def test_the_purge_is_an_hourly_entry_unless_everything_is_kept(new_app, tmp_path, fake_store):
+    beat = service(new_app(), tmp_path)
+    on_beat_init(sender=beat)
+    added: Any = beat.scheduler.schedule[PURGE]
+    assert added.task == PURGE
+    assert added.schedule.run_every == timedelta(hours=1)
+    beat.scheduler.close()
+    runtime.install(runtime_with(fake_store, retention=None))
+    other = tmp_path / "other"
+    other.mkdir()
+    keeping = service(new_app(), other)
+    on_beat_init(sender=keeping)
+    assert TICK in keeping.scheduler.schedule
+    assert PURGE not in keeping.scheduler.schedule
+    keeping.scheduler.close()

@@ -57,7 +57,14 @@ def order(order_id):
 
 def test_every_step_and_workflow_is_a_task_of_its_name_on_every_app(new_app):
     for app in (new_app(), new_app()):
-        names = {charge.name, plain.name, order.name, "durable_celery.advance", "durable_celery.tick"}
+        names = {
+            charge.name,
+            plain.name,
+            order.name,
+            "durable_celery.advance",
+            "durable_celery.tick",
+            "durable_celery.purge",
+        }
         assert names <= set(app.tasks)
         assert app.tasks[charge.name].app is app
 

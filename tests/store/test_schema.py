@@ -23,7 +23,9 @@ pytestmark = pytest.mark.django_db
 INDEXED_CHARACTERS = 191  # of four bytes each: 764 of the 767 bytes that every row format of InnoDB takes
 
 PARTIAL = {
-    "durable_celery_workflowinstance": {"durable_instance_look", "durable_instance_open", "durable_instance_parent"},
+    "durable_celery_workflowinstance": {
+        "durable_instance_look", "durable_instance_open", "durable_instance_parent", "durable_instance_ended",
+    },
     "durable_celery_stepresult": {
         "durable_step_look", "durable_step_lease", "durable_step_news", "durable_step_group", "durable_step_join",
     },
