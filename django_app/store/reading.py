@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
 from django.db.models import (
     BooleanField,
-    Case,
     Exists,
     ExpressionWrapper,
-    F,
     OuterRef,
     Q,
     QuerySet,
     Subquery,
-    TextField,
-    Value,
-    When,
 )
 
 from django_app.models import Marker, Message, StepResult, WorkflowInstance
 from django_app.models.querysets import NO_STEP, OUTCOME
-from django_app.store import rows
+from django_app.store import entries, recent, rows
 from django_app.store.maps import Maps
 from django_app.store.retries import retried
 from durable_celery.core import identity, journal
@@ -89,21 +85,29 @@ class Reading(Maps):
         run = rows.instance_row(values)
         stored = journal.Journal(
             instance_id=str(run.id),
-            entries=self.summed_up(
-                run.id, self._entries(run.id, (*rows.ENTRY_FIELDS, "args") if args else rows.ENTRY_FIELDS)
-            ),
+            entries=self.summed_up(run.id, self._entries(run, args=args)),
             messages=self._messages(run) if has_messages else (),
             markers=self._markers(run.id) if has_markers else {},
         )
         return Loaded(instance=run, journal=stored)
 
-    def _entries(self, instance_id: UUID, names: tuple[str, ...]) -> Sequence[journal.Entry]:
-        # Of a gather its rules as recorded, of a child its terms; of a step, its terms are nothing to replay.
-        rules = Case(
-            When(kind__in=journal.WITH_OPTIONS, then=F("options")), default=Value(""), output_field=TextField()
-        )
-        found = self.rows(StepResult).filter(instance_id=instance_id, mapped=False).order_by("id").annotate(rules=rules)
-        return [rows.entry((*names, "options"), values) for values in found.values_list(*names, "rules")]
+    def _entries(self, run: InstanceRow, *, args: bool) -> Sequence[journal.Entry]:
+        rows_of_run = self.rows(StepResult).filter(instance_id=run.id, mapped=False).order_by("id")
+        if args:
+            return entries.read(rows_of_run, args=True)
+        kept = self._recent.of(run)
+        if kept is None:
+            found = entries.read(rows_of_run, args=False)
+        else:
+            new = Q(taken_turn__isnull=True) | Q(taken_turn__gt=kept.turn) | Q(kind=journal.MAP)
+            found = recent.together(kept, entries.read(rows_of_run.filter(new), args=False))
+        if not self.in_transaction():
+            self._recent.keep(run, found)
+        return found
+
+    @cached_property
+    def _recent(self) -> recent.Recent:
+        return recent.Recent()
 
     def _messages(self, run: InstanceRow) -> Sequence[journal.Message]:
         """Those this run took in, and those of its chain that no run took in yet."""

@@ -28,11 +28,6 @@ STEP_FIELDS = (
     "start_by_at", "end_by_at", "close_at", "heartbeat_at", "look_at", "unknown_end", "failure",
 )  # fmt: skip
 
-ENTRY_FIELDS = (
-    "id", "position", "kind", "name", "state", "members", "result", "failure", "attempt", "due_at", "finished_at",
-    "taken_turn", "taken_order", "taken_at", "compensation", "unknown_end", "abandoned",
-)  # fmt: skip
-
 MESSAGE_FIELDS = ("id", "kind", "name", "payload", "stored_at", "taken_turn", "taken_order", "taken_at", "answered")
 
 DISPATCH_FIELDS = ("id", "name", "queue", "state", "due_at", "options")
@@ -53,11 +48,6 @@ def open_step(values: tuple[Any, ...]) -> OpenStep:
     fields["join"] = fields["join"] or ""
     fields["group"] = fields["group"] or ""
     return OpenStep(**fields)
-
-
-def entry(names: tuple[str, ...], values: tuple[Any, ...]) -> journal.Entry:
-    """A row of the journal."""
-    return journal.Entry(**dict(zip(names, values, strict=True)))
 
 
 def message(values: tuple[Any, ...]) -> journal.Message:

@@ -140,6 +140,13 @@ def events(journal: Journal, *, turn: int, now: datetime) -> list[Event]:
     return old + [_event(x, turn=turn, order=order, at=now) for order, (_, _, _, x) in enumerate(new)]
 
 
+def has_new(journal: Journal, now: datetime) -> bool:
+    """Whether a turn at this time would take anything in."""
+    return any(message.taken_turn is None for message in journal.messages) or any(
+        entry.taken_turn is None and _ended_at(entry, now) is not None for entry in journal.entries
+    )
+
+
 def _event(outcome: Entry | Message, *, turn: int, order: int, at: datetime) -> Event:
     if isinstance(outcome, Entry):
         return Event(turn=turn, order=order, at=at, entry=outcome)

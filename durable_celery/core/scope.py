@@ -19,7 +19,7 @@ TEARDOWNS = 100  # that one closing raises, before a body that catches each of t
 
 _run: ContextVar[Run | None] = ContextVar("durable_celery_run", default=None)
 _PACKAGE = __name__.partition(".")[0]
-_INSIDE = f"{_PACKAGE}."
+_ours: dict[str, bool] = {}  # by the names of modules
 
 
 class Teardown(BaseException):
@@ -90,8 +90,11 @@ def calling() -> tuple[str, int, str]:
 
 def ours(frame: FrameType) -> bool:
     """Whether the frame runs code of this package."""
-    name = str(frame.f_globals.get("__name__", ""))
-    return name.startswith(_INSIDE) or name == _PACKAGE
+    name = frame.f_globals.get("__name__", "")
+    known = _ours.get(name)
+    if known is None:
+        known = _ours[name] = str(name).partition(".")[0] == _PACKAGE
+    return known
 
 
 def place(function: str, line: int, file: str) -> str:

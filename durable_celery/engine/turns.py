@@ -97,7 +97,7 @@ def _turn(rt: Runtime, instance_id: UUID) -> str:
     if instance.state == transitions.BLOCKED:
         if definition.fingerprint in instance.blocked_by:
             return "parked"
-    elif instance.turn and not _has_new(loaded, now):
+    elif instance.turn and not journal.has_new(loaded.journal, now):
         return "parked"
     if fleet.passes_on(rt, instance, definition.fingerprint, now):
         return "parked"
@@ -112,10 +112,6 @@ def _turn(rt: Runtime, instance_id: UUID) -> str:
 
 def _is_open(instance: InstanceRow) -> bool:
     return instance.state in transitions.OPEN_STATES and instance.paused_at is None
-
-
-def _has_new(loaded: Loaded, now: datetime) -> bool:
-    return any(event.turn == -1 for event in journal.events(loaded.journal, turn=-1, now=now))
 
 
 def _decide(rt: Runtime, loaded: Loaded, definition: WorkflowDefinition[Any, Any], now: datetime) -> Decision:
