@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -14,7 +14,7 @@ from django_app.models import WorkflowInstance
 from django_app.store import DjangoStore
 from durable_celery.core import transitions as t
 from durable_celery.core.failure import Failure
-from durable_celery.ports import AttemptRecord, Changed, Committed, OpenStep, StepChange, TurnCommit, Wake
+from durable_celery.ports import AttemptRecord, Changed, Committed, OpenStep, StepChange, Stuck, TurnCommit, Wake
 
 if TYPE_CHECKING:
     from django_app.tested import TestedStore
@@ -71,6 +71,13 @@ class AnnouncingStore(DjangoStore):
         if ended:
             self._announce(signals.workflow_finished, instance_id, state=t.TERMINATED)
         return ended
+
+    def newly_stuck(self, now: datetime, limit: int) -> Sequence[Stuck]:
+        """Tell of each instance that has become stuck."""
+        found = super().newly_stuck(now, limit)
+        for stuck in found:
+            self._announce(signals.instance_stuck, stuck.instance_id, since=stuck.since)
+        return found
 
     def _announce(self, signal: Signal, instance_id: UUID, **told: Any) -> None:
         if signal.has_listeners(WorkflowInstance):

@@ -22,5 +22,6 @@ workflow_blocked = Signal()
 # A step has no further attempt. ``step``, ``position``, ``attempts``, ``error_type``, ``message``.
 step_failed = Signal()
 
-# Open for longer than the workflow's ``expected``. ``since`` is when it became so.
+# Open for longer than the workflow's ``expected``, or waiting for a signal for longer than its ``warn_after``. The tick
+# sends it once, within seconds, and again if another wait becomes late. ``since`` is when it became so.
 instance_stuck = Signal()

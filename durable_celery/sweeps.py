@@ -18,7 +18,7 @@ from uuid import UUID
 from durable_celery import faults, runtime, steering
 from durable_celery.core import transitions
 from durable_celery.engine import attempts, fleet, verdicts
-from durable_celery.ports import AttemptRecord, EndedMembers, InstanceRow, Lease, OpenStep, StepChange
+from durable_celery.ports import AttemptRecord, EndedMembers, InstanceRow, Lease, OpenStep, StepChange, Stuck
 from durable_celery.registry import registry
 from durable_celery.runtime import Runtime
 
@@ -40,16 +40,22 @@ class TickReport:
     advanced: int = 0
     started: int = 0
     unblocked: int = 0
+    stuck: int = 0
     errors: int = 0
     lag: timedelta = timedelta(0)  # how far the workers are behind their queues
     next_look: datetime | None = None
 
 
-def tick(*, by: str, force: bool = False) -> TickReport:
-    """Do everything whose time has come. ``force`` acts whoever has this interval (tests, ``doctor``)."""
+def tick(*, by: str, force: bool = False, by_beat: bool = False) -> TickReport:
+    """Do everything whose time has come. ``force`` acts whoever has this interval (tests, ``doctor``).
+
+    ``by_beat``: Beat sent it, which is noted as its sign of life.
+    """
     rt = runtime.current()
     report = TickReport()
     now = rt.clock.measure()
+    if by_beat:
+        rt.store.note_beat(now, rt.settings.tick)
     since = rt.store.take_tick(now, rt.settings.tick, by)
     if since is None and not force:
         report.next_look = rt.store.next_look()
@@ -74,6 +80,7 @@ def tick(*, by: str, force: bool = False) -> TickReport:
         rt.store.blocked(registry.fingerprints(), BATCH),
         lambda instance_id: _try_again(rt, instance_id, report),
     )
+    _each(report, rt.store.newly_stuck(now, BATCH), lambda stuck: _tell_stuck(stuck, report))
     report.next_look = rt.store.next_look()
     log.debug("tick by %s: %s", by, report)
     return report
@@ -187,6 +194,18 @@ def _advance(rt: Runtime, instance_id: UUID, queue: str, report: TickReport) -> 
 def _try_again(rt: Runtime, instance_id: UUID, report: TickReport) -> None:
     report.unblocked += 1
     rt.transport.advance(instance_id)
+
+
+def _tell_stuck(stuck: Stuck, report: TickReport) -> None:
+    report.stuck += 1
+    log.warning(
+        "instance %s of workflow %s%s is stuck since %s: %s",
+        stuck.instance_id,
+        stuck.name,
+        f" (key {stuck.key})" if stuck.key is not None else "",
+        stuck.since,
+        stuck.waiting_for or "open for longer than expected",
+    )
 
 
 def change_step(

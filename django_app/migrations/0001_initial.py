@@ -20,6 +20,8 @@ class Migration(migrations.Migration):
                 ("last_tick_at", django_app.models.moments.MomentField(blank=True, null=True)),
                 ("last_tick_by", models.CharField(blank=True, default="", max_length=255)),
                 ("healthy_since", django_app.models.moments.MomentField(blank=True, null=True)),
+                ("beat_at", django_app.models.moments.MomentField(blank=True, null=True)),
+                ("stuck_looked_at", django_app.models.moments.MomentField(blank=True, null=True)),
             ],
             options={
                 "verbose_name": "heartbeat",
@@ -221,6 +223,7 @@ class Migration(migrations.Migration):
                 ("deadline_at", django_app.models.moments.MomentField(blank=True, null=True)),
                 ("expected_at", django_app.models.moments.MomentField(blank=True, null=True)),
                 ("warn_at", django_app.models.moments.MomentField(blank=True, null=True)),
+                ("stuck_at", django_app.models.moments.MomentField(blank=True, null=True)),
                 ("look_at", django_app.models.moments.MomentField(blank=True, null=True)),
             ],
             options={
@@ -287,6 +290,18 @@ class Migration(migrations.Migration):
             "durable_instance_ended",
             ["finished_at", "id"],
             "{finished_at} IS NOT NULL AND {parent_id} IS NULL",
+        ),
+        PartialIndex(
+            "workflowinstance",
+            "durable_instance_expected",
+            ["expected_at"],
+            "{expected_at} IS NOT NULL AND {finished_at} IS NULL",
+        ),
+        PartialIndex(
+            "workflowinstance",
+            "durable_instance_warn",
+            ["warn_at"],
+            "{warn_at} IS NOT NULL AND {finished_at} IS NULL",
         ),
         PartialIndex("stepresult", "durable_step_look", ["look_at"], "{look_at} IS NOT NULL"),
         PartialIndex("stepresult", "durable_step_lease", ["lease_id"], "{lease_id} IS NOT NULL"),

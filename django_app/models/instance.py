@@ -70,6 +70,7 @@ class WorkflowInstance(models.Model):
     deadline_at = MomentField(null=True, blank=True)
     expected_at = MomentField(null=True, blank=True)
     warn_at = MomentField(null=True, blank=True)
+    stuck_at = MomentField(null=True, blank=True)  # when somebody was last told that it is stuck
     look_at = MomentField(null=True, blank=True)
 
     objects = EngineManager.from_queryset(InstanceQuerySet)()

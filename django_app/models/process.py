@@ -32,12 +32,17 @@ class WorkerLease(models.Model):
 
 
 class EngineHeartbeat(models.Model):
-    """The row with id 1: who ticked last, and since when ticks have run without a gap."""
+    """The row with id 1: who ticked last, and since when ticks have run without a gap.
+
+    ``beat_at``: when a tick that Beat had sent was last taken. ``stuck_looked_at``: up to when stuck ones were told.
+    """
 
     id = models.SmallIntegerField(primary_key=True, default=1)
     last_tick_at = MomentField(null=True, blank=True)
     last_tick_by = models.CharField(max_length=255, default="", blank=True)
     healthy_since = MomentField(null=True, blank=True)
+    beat_at = MomentField(null=True, blank=True)
+    stuck_looked_at = MomentField(null=True, blank=True)
 
     objects = EngineManager()
 

@@ -10,12 +10,13 @@ from django_app.store.queries import queries_refused
 from django_app.store.reading import Reading
 from django_app.store.repair import Repair
 from django_app.store.slots import Slots
+from django_app.store.stuck import StuckOnes
 from django_app.store.sweeping import Sweeping
 from django_app.store.tokens import Tokens
 from django_app.store.turns import Turns
 
 
-class DjangoStore(Slots, Repair, Turns, AtomicAttempts, Tokens, Processes, Sweeping, Reading):
+class DjangoStore(Slots, Repair, Turns, AtomicAttempts, Tokens, Processes, Sweeping, StuckOnes, Reading):
     """The store on one database alias. Holds nothing but its name, so any number may exist, in any thread.
 
     Each method is its own short transaction, repeated while locks are in its way; ``create`` and ``send`` join the

@@ -56,6 +56,12 @@ class Sweeping(Connected):
         )
 
     @retried
+    def note_beat(self, now: datetime, interval: timedelta) -> None:
+        """A tick that Beat had sent was taken; noted once an interval, in a row that ``take_tick`` inserts."""
+        old = Q(beat_at__isnull=True) | Q(beat_at__lt=now - interval * EARLY) | Q(beat_at__gt=now)
+        self.rows(EngineHeartbeat).filter(old, pk=1).update(beat_at=now)
+
+    @retried
     def due_steps(self, now: datetime, limit: int) -> Sequence[OpenStep]:
         """Rows whose ``look_at`` has come, oldest first; none of paused, blocked or closed instances, no ended members
         of maps (``ended_members``)."""

@@ -72,7 +72,7 @@ def run_advance(task: Any, instance_id: str | None = None) -> None:
 
 def run_tick(task: Any) -> None:
     """Do what the clock must do, unless another process does it in this interval."""
-    _contained(task, lambda: _in_seat(lambda: sweeps.tick(by=str(task.request.hostname or "beat"))))
+    _contained(task, lambda: _in_seat(lambda: sweeps.tick(by=str(task.request.hostname or "beat"), by_beat=True)))
 
 
 def run_purge(task: Any) -> None:

@@ -7,7 +7,7 @@ one sentence and, where it matters, the invariant it keeps. All times are aware 
 from __future__ import annotations
 
 from durable_celery.ports.attempt import AttemptRecord, Changed, Claimed, OpenStep, StepChange
-from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInstance, NewMessage, StoredUpdate
+from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInstance, NewMessage, StoredUpdate, Stuck
 from durable_celery.ports.maps import EndedMembers, NewMembers, Progress
 from durable_celery.ports.processes import Heartbeat, Lease
 from durable_celery.ports.purge import EndedRoot, Removed
@@ -42,6 +42,7 @@ __all__ = [
     "StepChange",
     "Store",
     "StoredUpdate",
+    "Stuck",
     "Successor",
     "TaskCall",
     "TaskEnd",

@@ -121,3 +121,14 @@ class Loaded:
 
     instance: InstanceRow
     journal: Journal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stuck:
+    """An instance (its run) that has become stuck at ``since``: open for longer than expected, or a signal is late."""
+
+    instance_id: UUID
+    name: str
+    key: str | None
+    since: datetime
+    waiting_for: str

@@ -11,7 +11,7 @@ from uuid import UUID
 from durable_celery.core.forking import Fork
 from durable_celery.core.skipping import Replacement
 from durable_celery.ports.attempt import AttemptRecord, Changed, Claimed, OpenStep, StepChange
-from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInstance, NewMessage, StoredUpdate
+from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInstance, NewMessage, StoredUpdate, Stuck
 from durable_celery.ports.maps import EndedMembers, Progress
 from durable_celery.ports.processes import Heartbeat, Lease
 from durable_celery.ports.purge import EndedRoot, Removed
@@ -277,6 +277,9 @@ class Store(Protocol):
     def take_tick(self, now: datetime, interval: timedelta, by: str) -> datetime | None:
         """Win this interval's tick by compare-and-swap; None if lost, else since when ticks have run without a gap."""
 
+    def note_beat(self, now: datetime, interval: timedelta) -> None:
+        """A tick that Beat had sent was taken; noted once an interval."""
+
     def due_steps(self, now: datetime, limit: int) -> Sequence[OpenStep]:
         """Rows whose ``look_at`` has come, oldest first, of any kind, of instances that are neither paused nor
         blocked."""
@@ -295,6 +298,9 @@ class Store(Protocol):
 
     def next_look(self) -> datetime | None:
         """The earliest ``look_at`` of steps and instances, for a tick that sleeps no longer than needed."""
+
+    def newly_stuck(self, now: datetime, limit: int) -> Sequence[Stuck]:
+        """Open instances that have become stuck since they were last told of; each is told to one caller."""
 
     # purging
     def ended_roots(self, before: datetime, after: EndedRoot | None, limit: int) -> Sequence[EndedRoot]:

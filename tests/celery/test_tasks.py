@@ -12,7 +12,7 @@ from celery.exceptions import Retry
 from celery.worker import state
 from kombu.utils.imports import symbol_by_name
 
-from durable_celery import NonRetryable, current_step, step, sweeps, workflow
+from durable_celery import NonRetryable, current_step, purging, step, sweeps, workflow
 from durable_celery.celery import seat as seats
 from durable_celery.celery import tasks
 from durable_celery.celery.seat import Seat
@@ -368,7 +368,21 @@ def test_a_tick_ticks_in_the_name_of_the_worker(new_app, monkeypatch):
     monkeypatch.setattr(sweeps, "tick", lambda **given: ticks.append(given))
     new_app().tasks["durable_celery.tick"].apply()
     assert len(ticks) == 1
-    assert set(ticks[0]) == {"by"}
+    assert set(ticks[0]) == {"by", "by_beat"}
+    assert ticks[0]["by_beat"] is True
+
+
+def test_a_purge_that_had_no_time_for_all_sends_another(new_app, monkeypatch):
+    task = new_app().tasks["durable_celery.purge"]
+    sent = []
+    monkeypatch.setattr(type(task), "apply_async", lambda self: sent.append(self.name))
+    reports = [purging.PurgeReport(more=True), purging.PurgeReport()]
+    monkeypatch.setattr(purging, "purge", lambda **given: reports.pop(0) if given == {"seconds": 60.0} else None)
+    task.apply()
+    assert sent == ["durable_celery.purge"]
+    task.apply()
+    assert len(sent) == 1
+    assert reports == []
 
 
 def test_a_message_by_a_workflows_name_starts_one_with_the_id_of_the_message(new_app, monkeypatch):

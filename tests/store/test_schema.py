@@ -25,6 +25,7 @@ INDEXED_CHARACTERS = 191  # of four bytes each: 764 of the 767 bytes that every 
 PARTIAL = {
     "durable_celery_workflowinstance": {
         "durable_instance_look", "durable_instance_open", "durable_instance_parent", "durable_instance_ended",
+        "durable_instance_expected", "durable_instance_warn",
     },
     "durable_celery_stepresult": {
         "durable_step_look", "durable_step_lease", "durable_step_news", "durable_step_group", "durable_step_join",
