@@ -125,7 +125,7 @@ def poll(
     member = _command("poll", 0, command)
     if not isinstance(member, StepCommand) or member.undo is not None:
         what = f"{member.describe()} with a compensation" if isinstance(member, StepCommand) else member.describe()
-        raise UsageError(f"poll takes the call of a step without a compensation, got {what}")
+        raise BadValue(f"poll takes the call of a step without a compensation, got {what}", path="command")
     if not callable(until):
         raise BadValue(f"poll needs until=, a function of the result, got {until!r:.80}", path="until")
     seconds = seconds_of(every, "every of poll", minimum=0)
@@ -162,7 +162,7 @@ def race(*members: Any, **named: Any) -> Command[Any]:
     """
     commands = _members("race", members, named)
     if not commands:
-        raise UsageError("race takes at least one command: with none it would never end")
+        raise BadValue("race takes at least one command: with none it would never end", path="members")
     return RaceCommand(commands, tuple(named) if named else None)
 
 
@@ -211,7 +211,9 @@ def _members(what: str, members: tuple[Any, ...], named: dict[str, Any]) -> list
     if members and named:
         raise UsageError(f"{what} takes its commands either by position or by name, not both")
     if len(members) == 1 and not isinstance(members[0], Command) and isinstance(members[0], (list, tuple)):
-        raise UsageError(f"{what} takes commands, not a {type(members[0]).__name__}; unpack it: {what}(*commands)")
+        raise BadValue(
+            f"{what} takes commands, not a {type(members[0]).__name__}; unpack it: {what}(*commands)", path="members"
+        )
     places = named.items() if named else enumerate(members)
     return [_command(what, place, member) for place, member in places]
 
@@ -226,7 +228,7 @@ def _command(what: str, place: int | str, member: Any) -> Command[Any]:
     fix = f"{what} takes commands"
     if kind == "generator":
         fix = f"a helper generator cannot run beside others; {fix}"
-    raise UsageError(f"{what} member {place} is a {kind} {member!r:.80}; {fix}")
+    raise BadValue(f"{what} member {place} is a {kind} {member!r:.80}; {fix}", path=f"[{place}]")
 
 
 def _flag(value: Any) -> bool:

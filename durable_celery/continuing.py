@@ -9,7 +9,7 @@ from durable_celery.core import scope
 from durable_celery.core.commands import Command
 from durable_celery.core.continuing import ContinueCommand
 from durable_celery.core.decision import Continuation
-from durable_celery.errors import UsageError
+from durable_celery.errors import BadValue
 from durable_celery.registry import registry
 from durable_celery.workflows import WorkflowDefinition
 
@@ -37,9 +37,10 @@ def continue_as_new(
     """
     run = scope.required("continue_as_new(...)", "outside, start a new instance with .start(...)")
     if workflow is not None and not isinstance(workflow, WorkflowDefinition):
-        raise UsageError(
+        raise BadValue(
             f"continue_as_new(workflow=<a {type(workflow).__name__}>) is not allowed, expected a function decorated "
-            "with @workflow; options of using(...) are those of a start, and stay as they are"
+            "with @workflow; options of using(...) are those of a start, and stay as they are",
+            path="workflow",
         )
     target = registry.newest(run.info.name if workflow is None else workflow.name)
     text = calls.encode_call(target.signature, target.name, args, kwargs)

@@ -10,7 +10,7 @@ from durable_celery.combinators import count_of
 from durable_celery.core import scope
 from durable_celery.core.commands import Command, GatherRules, StepTerms
 from durable_celery.core.mapping import MapCommand
-from durable_celery.errors import BadValue, StepFailed, UsageError
+from durable_celery.errors import BadValue, StepFailed
 from durable_celery.steps import Step
 
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -67,14 +67,14 @@ def map_step(step: Any, items: Any, limit: int | None = None, tolerate: int = 0)
     ``tolerate``: up to so many failures stand as their exceptions (``StepFailed``) and stop nothing. Of all failures
     but the lowest the traceback is kept on the member's own row only.
 
-    Errors at the call: ``UsageError`` for what is no step, ``TypeError`` for a step that cannot be called with one
-    item, ``BadValue`` for what cannot be iterated in an order that replay knows. Inspired by the map of AWS's durable
+    Errors at the call: ``TypeError`` for a step that cannot be called with one item, ``BadValue`` for what is no step
+    and for what cannot be iterated in an order that replay knows. Inspired by the map of AWS's durable
     functions and of Step Functions.
     """
     scope.required("map_step", "call the step's body for each item with step.call(item)")
     if not isinstance(step, Step):
         fix = "decorate the function with @step" if callable(step) else "pass the step itself, then the items"
-        raise UsageError(f"map_step takes a step, got {type(step).__name__} {step!r:.80}; {fix}")
+        raise BadValue(f"map_step takes a step, got {type(step).__name__} {step!r:.80}; {fix}", path="step")
     _check_arity(step)
     rules = GatherRules(limit=count_of("limit", limit, 1, None), tolerate=count_of("tolerate", tolerate, 0, None) or 0)
     is_queryset = hasattr(items, "query") and hasattr(items, "model")

@@ -11,7 +11,7 @@ from durable_celery import codec, runtime
 from durable_celery.core import handlers, labels, scope
 from durable_celery.core.commands import Command, SignalCommand
 from durable_celery.core.retry import Duration, seconds_of
-from durable_celery.errors import BadValue, UsageError
+from durable_celery.errors import BadValue
 from durable_celery.twins import in_thread
 
 P = ParamSpec("P")
@@ -65,7 +65,9 @@ class Signal(Generic[T]):
         """
         seconds = None if timeout is None else seconds_of(timeout, f"timeout of signal {self.name!r}", minimum=0)
         if default is not _RAISE and timeout is None:
-            raise UsageError(f"signal {self.name!r}: default= without timeout= is never used; give a timeout")
+            raise BadValue(
+                f"signal {self.name!r}: default= without timeout= is never used; give a timeout", path="default"
+            )
         return SignalCommand(
             name=self.name,
             seconds=seconds,

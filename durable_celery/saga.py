@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import Any
 
 from durable_celery.core.commands import Command, StepCommand
-from durable_celery.errors import StepFailed, UsageError
+from durable_celery.errors import BadValue, StepFailed
 from durable_celery.replayed import get_logger
 
 
@@ -24,7 +24,7 @@ class Saga:
     def add(self, undo: Command[Any]) -> None:
         """Remember a step command to run if things are taken back. It counts as used; yielding it too is refused."""
         if not isinstance(undo, StepCommand):
-            raise UsageError(f"saga.add takes a step command such as refund(receipt), got {undo!r:.80}")
+            raise BadValue(f"saga.add takes a step command such as refund(receipt), got {undo!r:.80}", path="undo")
         undo.use()
         self._undos.append(undo)
 

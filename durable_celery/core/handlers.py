@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from durable_celery.core import scope
 from durable_celery.core.failure import Failure, failure_of
-from durable_celery.errors import UsageError
+from durable_celery.errors import BadValue, UsageError
 
 if TYPE_CHECKING:
     from durable_celery.core.journal import Message
@@ -163,20 +163,21 @@ class Handlers:
 
 
 def check_function(function: Any, what: str, arguments: int | None = None) -> None:
-    """A plain function that takes as many arguments, or ``UsageError``: what a handler may be."""
+    """A plain function that takes as many arguments, or ``BadValue``: what a handler may be."""
     if not callable(function):
-        raise UsageError(f"{what} must be a function, got {function!r:.80}")
+        raise BadValue(f"{what} must be a function, got {function!r:.80}", path="function")
     made = (inspect.unwrap(function), getattr(type(function), "__call__", None))  # noqa: B004 - of an object its own
     if any(is_lazy(called) for is_lazy in LAZY for called in made):
-        raise UsageError(
+        raise BadValue(
             f"{what} must be a plain function, {getattr(function, '__qualname__', function)!r:.80} is a generator "
-            "function or async: let it note what came, and yield in the body (wait_until(lambda: ...) wakes it)"
+            "function or async: let it note what came, and yield in the body (wait_until(lambda: ...) wakes it)",
+            path="function",
         )
     if arguments is not None:
         try:
             _check_call(function, [None] * arguments)
         except TypeError as error:
-            raise UsageError(f"{what} is called with {arguments} argument(s): {error}") from None
+            raise BadValue(f"{what} is called with {arguments} argument(s): {error}", path="function") from None
 
 
 LAZY = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)

@@ -20,7 +20,7 @@ from durable_celery import (
     workflow,
 )
 from tests.conformance.lives import ran, run, say, start
-from tests.pump import Pump
+from tests.pump import BEGIN, Pump
 
 
 class Color(enum.Enum):
@@ -162,7 +162,8 @@ def test_the_history_tells_what_was_done_when(pump: Pump) -> None:
     assert (first.args, first.result, first.error, first.attempts) == ((("a",), {}), "a", None, 1)
     assert first.scheduled_at == first.started_at == first.finished_at
     assert (second.position, second.kind, second.state) == ("2", "timer", "SUCCEEDED")
-    assert (second.finished_at - second.scheduled_at).total_seconds() == 60
+    assert second.scheduled_at == BEGIN
+    assert second.finished_at == BEGIN + dt.timedelta(seconds=60)
     assert (first.turn, second.turn) == (2, 3)
 
 

@@ -127,7 +127,7 @@ def test_an_unknown_task_fails_the_step_that_names_it(pump: Pump) -> None:
 
 def test_arguments_a_child_does_not_take_are_refused_where_it_is_called(pump: Pump) -> None:
     def body() -> Any:
-        yield from keyed_child(1, 2)
+        yield from keyed_child(1, 2)  # type: ignore[call-arg]
 
     handle = start(body)
     pump.drain()
@@ -139,6 +139,6 @@ def test_calling_a_workflow_or_step_outside_says_what_to_do(pump: Pump) -> None:
     from durable_celery import NotInWorkflow
 
     with pytest.raises(NotInWorkflow, match=r"\.start\("):
-        keyed_child(1)
+        keyed_child(1)  # type: ignore[unused-awaitable]
     with pytest.raises(NotInWorkflow, match=r"\.call\("):
-        say(1)
+        say(1)  # type: ignore[unused-awaitable]

@@ -39,7 +39,7 @@ def _nothing_runs(pump: Pump) -> None:
 
 
 def mapped(items: list[int], limit: int | None = None, tolerate: int = 0) -> Any:
-    return (yield from map_step(double, items, limit, tolerate))
+    return (yield from map_step(double, items, limit, tolerate=tolerate))
 
 
 def test_every_item_succeeds_and_results_stand_in_order(pump: Pump) -> None:

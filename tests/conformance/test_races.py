@@ -102,9 +102,10 @@ def test_a_handle_that_loses_goes_on(pump: Pump) -> None:
     def body() -> Any:
         work = yield from spawn(sleep(100))
         won = yield from race(work=work, late=sleep(60))
-        return won.name, (yield from work)
+        yield from work
+        return won.name, work.done
 
-    assert run(pump, body) == ("late", None)
+    assert run(pump, body) == ("late", True)
 
 
 def test_races_inside_races_and_gathers(pump: Pump) -> None:

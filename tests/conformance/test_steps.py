@@ -19,7 +19,7 @@ from durable_celery import (
 from tests.conformance.lives import fail, ran, run, say, seconds, start
 from tests.pump import Pump
 
-FIXED = {"initial_interval": 10, "backoff_coefficient": 2.0, "jitter": False}
+FIXED: dict[str, Any] = {"initial_interval": 10, "backoff_coefficient": 2.0, "jitter": False}
 
 
 @step(name="checklist.flaky", retry=RetryPolicy(maximum_attempts=3, initial_interval=1))

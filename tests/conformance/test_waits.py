@@ -14,7 +14,7 @@ def elapsed() -> float:
 
 def test_a_sleep_takes_its_time_and_gives_none(pump: Pump) -> None:
     def body() -> Any:
-        value = yield from sleep(30)
+        value: object = yield sleep(30)
         return value, elapsed()
 
     assert run(pump, body) == (None, 30)
