@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from django_app.models.moments import MomentField
-from django_app.models.querysets import EngineManager, InstanceQuerySet
+from django_app.models.querysets import EngineManager, InstanceManager
 from durable_celery.core import transitions as t
 from durable_celery.core.identity import KEY_LENGTH
 
@@ -73,7 +73,7 @@ class WorkflowInstance(models.Model):
     stuck_at = MomentField(null=True, blank=True)  # when somebody was last told that it is stuck
     look_at = MomentField(null=True, blank=True)
 
-    objects = EngineManager.from_queryset(InstanceQuerySet)()
+    objects = InstanceManager()
 
     class Meta:
         verbose_name = "workflow instance"

@@ -106,7 +106,7 @@ def _judge(order: OrderBook) -> Iterator[Finding]:
     if order.shipments > 1:
         yield doubled(f"{order.shipments} parcels were shipped")
     if not order.closed:
-        yield Finding("stuck", f"{order.key}: the workflow is {order.workflow_states[0]}")
+        yield Finding("stuck", f"{order.key}: the workflow is {', '.join(order.workflow_states)}")
     elif order.completed:
         if not payments["CAPTURED"]:
             yield lost(f"shipped without being paid (payments: {order.payments})")

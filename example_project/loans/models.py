@@ -27,7 +27,7 @@ class CreditReport(models.Model):
     score = models.IntegerField()
 
     def __str__(self) -> str:
-        return f"{self.score} of application {self.application_id}"
+        return f"{self.score} of application {self.application.pk}"
 
 
 class ComplianceReport(models.Model):
@@ -35,7 +35,7 @@ class ComplianceReport(models.Model):
     cleared = models.BooleanField()
 
     def __str__(self) -> str:
-        return f"application {self.application_id} {'cleared' if self.cleared else 'held'}"
+        return f"application {self.application.pk} {'cleared' if self.cleared else 'held'}"
 
 
 class Payout(models.Model):
@@ -44,4 +44,4 @@ class Payout(models.Model):
     requests = models.IntegerField(default=1)  # how often it was asked for; paid once all the same
 
     def __str__(self) -> str:
-        return f"{self.amount} for application {self.application_id}"
+        return f"{self.amount} for application {self.application.pk}"

@@ -4,9 +4,13 @@ per order, one payment per idempotency key, no stock below zero."""
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from django.db import models
 from django.db.models import F, Q, Sum
+
+if TYPE_CHECKING:  # relations from the other side, for type checkers without Django's plugin
+    from django.db.models.fields.related_descriptors import RelatedManager
 
 
 class Product(models.Model):
@@ -48,6 +52,11 @@ class Order(models.Model):
     state = models.CharField(max_length=16, choices=State.choices, default=State.PLACED)
     cancelled_because = models.CharField(max_length=32, choices=Reason.choices, blank=True)
     placed_at = models.DateTimeField(auto_now_add=True)
+
+    if TYPE_CHECKING:
+        lines: RelatedManager[OrderLine]
+        reservation: Reservation
+        shipment: Shipment
 
     class Meta:
         ordering = ["-pk"]
@@ -173,6 +182,9 @@ class Document(models.Model):
     approved_by = models.CharField(max_length=150, blank=True, editable=False)
     submitted_at = models.DateTimeField(auto_now_add=True)
 
+    if TYPE_CHECKING:
+        reminders: RelatedManager[Reminder]
+
     class Meta:
         ordering = ["-pk"]
 
@@ -196,7 +208,7 @@ class Reminder(models.Model):
         constraints = [models.UniqueConstraint(fields=["document", "number"], name="shop_one_reminder_per_number")]
 
     def __str__(self) -> str:
-        return f"{self.document_id} no. {self.number}"
+        return f"{self.document.pk} no. {self.number}"
 
 
 class PriceChange(models.Model):
@@ -211,4 +223,4 @@ class PriceChange(models.Model):
         ordering = ["-pk"]
 
     def __str__(self) -> str:
-        return f"{self.product_id}: {self.price_before} to {self.price}"
+        return f"{self.product.pk}: {self.price_before} to {self.price}"

@@ -6,6 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -141,8 +142,8 @@ OPTIONS = {
 }
 
 
-def found(path: str) -> object:
-    value: object = durable_celery
+def found(path: str) -> Any:
+    value: Any = durable_celery
     for part in path.split("."):
         value = getattr(value, part)
     return value
@@ -152,19 +153,19 @@ def said(path: str) -> str:
     return " ".join((inspect.getdoc(found(path)) or "").split())
 
 
-def options(function: object) -> set[str]:
+def options(function: Any) -> set[str]:
     """What may be given by name; of a decorator, what its typed form says."""
     overloads = [inspect.signature(each) for each in get_overloads(function)]
-    signatures = [*overloads, inspect.signature(function)]  # type: ignore[arg-type]
+    signatures = [*overloads, inspect.signature(function)]
     return {name for each in signatures for name in each.parameters}
 
 
-def get_overloads(function: object) -> list[object]:
+def get_overloads(function: Any) -> list[Any]:
     """`typing.get_overloads`, which Python 3.10 does not have: there the source is read."""
     if sys.version_info >= (3, 11):
         from typing import get_overloads as known
 
-        return list(known(function))  # type: ignore[arg-type]
+        return list(known(function))
     return []
 
 
@@ -202,7 +203,7 @@ def test_the_contract_s_options_are_there_by_name(path: str) -> None:
 
 
 def test_a_handle_has_all_that_is_asked_of_it_and_its_async_twin() -> None:
-    handle = durable_celery.WorkflowHandle("x")
+    handle: Any = durable_celery.WorkflowHandle("x")
     twins = [f"a{name}" for name in ASKED_OF_A_HANDLE if name not in {"id", "created"}]
     assert [name for name in twins if not hasattr(durable_celery.WorkflowHandle, name)] == []
     known = {*dir(durable_celery.WorkflowHandle), *vars(type(handle)), "id", "created"}

@@ -160,7 +160,7 @@ class DeployWhileWaitingTests(TransactionTestCase):
 
     def assert_nobody_is_without_a_reason(self) -> None:
         for instance in WorkflowInstance.objects.open():
-            self.assertTrue(approve_document.get(key=instance.key).waiting_for, instance)
+            self.assertTrue(approve_document.get(key=instance.key or "").waiting_for, instance)
 
     def test_a_body_changed_before_the_wait_blocks_with_the_reason_and_goes_on_with_code_that_fits(self) -> None:
         self.deploy(asks_another_first)

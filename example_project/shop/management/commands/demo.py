@@ -16,7 +16,7 @@ class Command(BaseCommand):
         "Serves the orders of orders.json on a worker and a Beat that are killed on the way, then checks the books. "
         "Empties the shop's and the workflows' tables first."
     )
-    requires_system_checks: list[str] = []
+    requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--orders", type=int, default=500, help="only the first so many of the file")
