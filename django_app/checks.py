@@ -1,6 +1,7 @@
 """What ``manage.py check`` says about a project. A project that follows the installation page gets no message at all.
 
-None of these checks asks the database: Django runs those before ``migrate`` too, which is what would help.
+None of these checks asks the database, but for that of Beat: Django runs those before ``migrate`` too, which is what
+would help.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import Any
 from django.apps import apps
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
-from django.db import connections
+from django.db import DatabaseError, connections
 
 from durable_celery import lints
 from durable_celery.conf import settings_of
+from durable_celery.errors import DurableError
 from durable_celery.registry import registry
 
 SUPPORTED = {"postgresql": "PostgreSQL 14", "mysql": "MariaDB 10.11 or MySQL 8", "sqlite": "SQLite 3.37"}
@@ -69,6 +71,21 @@ def check_celery_app(app_configs: Any, **_: Any) -> list[CheckMessage]:
 def check_celery_app_before_deployment(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """Before a deployment the project must have one."""
     return [] if _uses_celery() else _without_app()
+
+
+@register("database")
+def check_beat_lives(app_configs: Any, databases: Any = None, **_: Any) -> list[CheckMessage]:
+    """With ``check --database``: Beat sends its tick."""
+    from django_app import vitals
+    from django_app.models.querysets import engine_alias
+
+    if engine_alias() not in (databases or ()):
+        return []
+    try:
+        text = vitals.beat_warning()
+    except (DatabaseError, DurableError):  # ``migrate`` asks too, when no table is there
+        return []
+    return [Warning(text, id="durable_celery.W003")] if text else []
 
 
 @register("durable_celery")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.core.checks import run_checks
 from django.db import DatabaseError
 from django.db.models import Count, Min, Q, QuerySet
 
-from django_app import looks
+from django_app import looks, vitals
 from django_app.checks import Place
 from django_app.models import EngineHeartbeat, StepResult, WorkerLease, WorkflowInstance
 from django_app.models.querysets import engine_alias
@@ -19,7 +20,7 @@ from durable_celery import runtime
 from durable_celery.core import journal
 from durable_celery.core import transitions as t
 
-PATIENCE = timedelta(seconds=60)  # longer than anything takes while all is well
+PATIENCE = vitals.PATIENCE
 COUNTED = 1_000
 NAMED = 5
 QUEUES = 20
@@ -39,17 +40,22 @@ class Finding:
     examples: Sequence[str] = field(default_factory=tuple)
 
 
-def findings(*, now: datetime | None = None, patience: timedelta = PATIENCE) -> list[Finding]:
+def findings(*, now: datetime | None = None, patience: timedelta = PATIENCE, thorough: bool = False) -> list[Finding]:
     """Everything found, causes before consequences; an unreachable or unmigrated database ends the examination.
 
-    ``now`` is by the database's clock, and read from it by default: this machine's may be wrong.
+    ``thorough`` also looks for open instances without a waker, which reads every open one. ``now`` is by the
+    database's clock, and read from it by default: this machine's may be wrong.
     """
     try:
         first = [*_checks(), *_migrations()]
         if any(finding.id == "migrations" for finding in first):
             return first
         now = now or runtime.current().clock.measure()
-        return [*first, *_processes(now, patience), *_instances(now), *_queues(now, patience), *_steps(now, patience)]
+        lost = [*_without_waker(now - patience)] if thorough else []
+        return [
+            *first, *_processes(now, patience), *_workers(now, patience), *_instances(now),
+            *_queues(now, patience), *_steps(now, patience), *lost,
+        ]  # fmt: skip
     except DatabaseError as error:
         return [
             Finding(
@@ -58,6 +64,18 @@ def findings(*, now: datetime | None = None, patience: timedelta = PATIENCE) -> 
                 do="check DATABASES, that the server runs and that its user may read the tables of durable_celery",
             )
         ]
+
+
+def state(*, now: datetime | None = None, patience: timedelta = PATIENCE) -> dict[str, Any]:
+    """The numbers behind the findings, as plain values; ``missing_migrations`` alone where tables are not there."""
+    try:
+        missing = missing_migrations()
+        if missing:
+            return {"missing_migrations": missing}
+        now = now or runtime.current().clock.measure()
+        return {"missing_migrations": [], "now": now, **asdict(vitals.measure(now, patience))}
+    except DatabaseError as error:
+        return {"database": str(error)}
 
 
 def _checks() -> Iterator[Finding]:
@@ -95,6 +113,31 @@ def _processes(now: datetime, patience: timedelta) -> Iterator[Finding]:
         )
 
 
+def _workers(now: datetime, patience: timedelta) -> Iterator[Finding]:
+    found = vitals.measure(now, patience)
+    if found.beat_is_dead:
+        yield Finding(
+            id="beat",
+            text=f"no tick that Beat sent was taken since {looks.moment(found.last_beat_at)}: schedules start nothing, "
+            "and nothing is purged; workers tick by themselves unless TICK_IN_WORKER is off",
+            do="start Beat (celery -A proj beat); if it runs: a worker must consume the queue of durable_celery.tick",
+        )
+    if found.queues_without_worker:
+        yield Finding(
+            id="queues",
+            text=f"no live worker consumes {_named(found.queues_without_worker)}, where steps wait",
+            do="start a worker with -Q and these names, or correct queue= of the steps",
+            count=len(found.queues_without_worker),
+        )
+    if found.deaf:
+        yield Finding(
+            id="deaf",
+            text=f"{_named(found.deaf)}: connected and alive, runs nothing, and takes no step from a queue it consumes",
+            do="restart it; before, celery -A proj inspect active, active_queues and stats say what it is doing",
+            count=len(found.deaf),
+        )
+
+
 def _instances(now: datetime) -> Iterator[Finding]:
     blocked = WorkflowInstance.objects.blocked()
     if found := _sample(blocked):
@@ -112,6 +155,18 @@ def _instances(now: datetime) -> Iterator[Finding]:
             text=f"{_counted(found)} open for longer than expected, or waiting for a signal for longer than "
             f"its warn_after, of {_names(stuck)}",
             do="durable list --state stuck says what each waits for",
+            count=len(found),
+            examples=found[:NAMED],
+        )
+
+
+def _without_waker(now: datetime) -> Iterator[Finding]:
+    rows = vitals.without_waker().filter(start_at__lt=now)
+    if found := _sample(rows):
+        yield Finding(
+            id="waker",
+            text=f"{_counted(found)} open and waiting for nothing, of {_names(rows)}: no step, timer or message",
+            do="celery -A proj call durable_celery.advance --args '[\"ID\"]' takes a turn; report it, none should be",
             count=len(found),
             examples=found[:NAMED],
         )
@@ -179,6 +234,10 @@ def _ids(rows: QuerySet[StepResult]) -> list[str]:
 
 def _queue(name: str) -> str:
     return f"queue {name!r}" if name else "the default queue"
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names[:NAMED]) + (" and others" if len(names) > NAMED else "")
 
 
 def _names(rows: QuerySet[WorkflowInstance]) -> str:

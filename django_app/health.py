@@ -8,7 +8,10 @@ from django_app import doctor
 
 
 def health(request: HttpRequest) -> JsonResponse:
-    """200 if the doctor finds nothing, else 503 with the ids of its findings; names no workflow and no key."""
+    """200 if the doctor finds nothing, else 503 with the ids of its findings; and the engine's state in numbers.
+
+    It names no workflow and no key.
+    """
     found = doctor.findings()
     ids = sorted({finding.id for finding in found})
-    return JsonResponse({"ok": not ids, "findings": ids}, status=503 if ids else 200)
+    return JsonResponse({"ok": not ids, "findings": ids, "state": doctor.state()}, status=503 if ids else 200)

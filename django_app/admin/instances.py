@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.options import ShowFacets
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
@@ -16,7 +16,7 @@ from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.text import Truncator
 
-from django_app import looks, search, waiting
+from django_app import looks, search, vitals, waiting
 from django_app.admin import pages
 from django_app.admin.filters import StateFilter, WorkflowFilter
 from django_app.admin.paginator import CappedPaginator
@@ -97,6 +97,13 @@ class WorkflowInstanceAdmin(SteeringAdmin):
     ) -> tuple[QuerySet[Any], bool]:
         term = search_term.strip()
         return (search.by_term(queryset, term) if term else queryset), False
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Over the list, a banner if Beat is dead."""
+        if request.method == "GET" and self.has_view_permission(request) and (text := vitals.beat_warning()):
+            messages.warning(request, text)
+        page: HttpResponse = super().changelist_view(request, extra_context)
+        return page
 
     # -- the pages -----------------------------------------------------------------------------------------------------
 

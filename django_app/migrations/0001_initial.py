@@ -99,6 +99,7 @@ class Migration(migrations.Migration):
                 ("expires_at", django_app.models.moments.MomentField()),
                 ("dead_at", django_app.models.moments.MomentField(blank=True, null=True)),
                 ("lag", models.FloatField(default=0.0)),
+                ("queues", models.TextField(blank=True, default="")),
                 ("code", models.TextField(blank=True, default="")),
             ],
             options={

@@ -20,6 +20,7 @@ class WorkerLease(models.Model):
     expires_at = MomentField()
     dead_at = MomentField(null=True, blank=True)
     lag = models.FloatField(default=0.0)
+    queues = models.TextField(default="", blank=True)  # that it consumes, one a line; "" if it did not say
     code = models.TextField(default="", blank=True)  # what it can run: steps, and fingerprints of bodies
 
     objects = EngineManager()

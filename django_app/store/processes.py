@@ -24,7 +24,7 @@ class Processes(Connected):
     @retried
     def open_lease(self, lease: Lease) -> None:
         """Insert a lease."""
-        self.rows(WorkerLease).create(**{name: getattr(lease, name) for name in (*LEASE_FIELDS, "code")})
+        self.rows(WorkerLease).create(**{name: getattr(lease, name) for name in (*LEASE_FIELDS, "queues", "code")})
 
     @retried
     def renew_lease(self, lease_id: UUID, expires_at: datetime, *, lag: float = 0.0) -> bool:

@@ -43,7 +43,9 @@ class StuckOnes(Connected):
 
     @retried
     def _looked_at(self) -> datetime | None:
-        return self.rows(EngineHeartbeat).filter(pk=1).values_list("stuck_looked_at", flat=True).first()
+        rows = self.rows(EngineHeartbeat).filter(pk=1)
+        looked_at: datetime | None = rows.values_list("stuck_looked_at", flat=True).first()
+        return looked_at
 
     @retried
     def _note_look(self, before: datetime | None, now: datetime) -> None:

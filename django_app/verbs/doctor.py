@@ -19,15 +19,19 @@ def arguments(parser: ArgumentParser) -> None:
         metavar="SECONDS",
         help="how long a tick, a due row or a step in a queue may be late (60)",
     )
-    parser.add_argument("--json", action="store_true", help='one JSON document: {"ok": ..., "findings": [...]}')
+    parser.add_argument(
+        "--json", action="store_true", help='one JSON document: {"ok": ..., "findings": [...], "state": {...}}'
+    )
 
 
 def run(options: Any, console: Console) -> int:
     if not 0 < options.patience < 1e8:
         raise WrongUsage(f"--patience is {options.patience:g}, expected seconds, more than 0")
-    found = doctor.findings(patience=timedelta(seconds=options.patience))
+    patience = timedelta(seconds=options.patience)
+    found = doctor.findings(patience=patience, thorough=True)
     if options.json:
-        console.document({"ok": not found, "findings": [asdict(finding) for finding in found]})
+        console.document({"ok": not found, "findings": [asdict(finding) for finding in found],
+                          "state": doctor.state(patience=patience)})  # fmt: skip
     else:
         for finding in found:
             console.line(f"{finding.id}: {finding.text}")

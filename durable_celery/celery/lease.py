@@ -31,6 +31,7 @@ class HeldLease:
     ) -> None:
         self.node = node
         self.id: UUID | None = None
+        self.queues: Callable[[], str] = str  # what the worker consumes, one a line
         self._on_change = on_change
         self._lag = lag
         self._ended = threading.Event()
@@ -104,6 +105,7 @@ class HeldLease:
                 pid=os.getpid(),
                 start_ticks=start_ticks(os.getpid()) or 0,
                 expires_at=expires_at,
+                queues=self.queues(),
                 code=fleet.announcement(),
             )
         )

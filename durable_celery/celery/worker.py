@@ -50,6 +50,7 @@ class DurableStep(bootsteps.StartStopStep):
         gate.watch_forks()
         pool_name = "prefork" if _is_prefork(worker.pool) else str(worker.pool_cls.__module__).rpartition(".")[2]
         self.presence = Presence(Seat(node=worker.hostname, pool=pool_name), worker.pool)
+        self.presence.seat.lease.queues = lambda: "\n".join(sorted(worker.app.amqp.queues.consume_from))
         seats.take(self.presence.seat)
 
     def start(self, worker: Any) -> None:

@@ -19,6 +19,7 @@ class Lease:
     start_ticks: int
     expires_at: datetime
     dead_at: datetime | None = None
+    queues: str = ""  # that it consumes, one a line; not read with the others
     code: str = ""  # what it can run, as it announced it; not read with the others
     lag: float = 0.0  # seconds by which its process was behind its queues at the last renewal
 

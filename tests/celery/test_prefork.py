@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from django_app.models import WorkerLease
+from django_app.models import EngineHeartbeat, WorkerLease
 from tests.celery.prefork_steps import endless, lingering, one, several
 from tests.processes import eventually, runs, signal_to
 
@@ -154,6 +154,7 @@ def test_no_line_is_logged_at_info_for_a_tick(start_worker, path):
     before = worker.text()
     several.start(path, 2).result(timeout=30)
     eventually(lambda: _ticked_by_beat(), "a tick by Beat")
+    eventually(lambda: EngineHeartbeat.objects.filter(beat_at__isnull=False).exists(), "Beat's sign of life")
     assert "durable_celery.tick" not in worker.text().replace(before, "")
 
 

@@ -14,10 +14,11 @@ from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
+from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
-from django_app import doctor, readiness
+from django_app import checks, doctor, readiness
 from django_app.models import EngineHeartbeat, WorkerLease
-from tests.django_app.rows import new_instance, new_step
+from tests.django_app.rows import new_instance, new_message, new_step
 
 pytestmark = pytest.mark.django_db
 
@@ -162,6 +163,85 @@ def test_the_number_of_queries_does_not_grow_with_rows(healthy: Any) -> None:
     assert count() == few
 
 
+# -- Beat, queues, workers ---------------------------------------------------------------------------------------------
+
+
+def test_a_dead_beat_is_found_unless_its_entry_is_off(healthy: Any) -> None:
+    EngineHeartbeat.objects.update(beat_at=NOW - timedelta(seconds=50))
+    assert found() == {}
+    EngineHeartbeat.objects.update(beat_at=NOW - HOUR)
+    assert set(found()) == {"beat"}
+    assert "celery -A proj beat" in found()["beat"].do
+    every = IntervalSchedule.objects.create(every=1, period="seconds")
+    entry = PeriodicTask.objects.create(name="tick", task="durable_celery.tick", interval=every)
+    assert set(found()) == {"beat"}
+    PeriodicTask.objects.filter(pk=entry.pk).update(enabled=False)
+    assert found() == {}
+
+
+def test_a_dead_beat_is_told_by_the_check_and_over_the_list_in_the_admin(healthy: Any, admin_client: Any) -> None:
+    def page() -> str:
+        text: str = admin_client.get("/admin/durable_celery/workflowinstance/").content.decode()
+        return text
+
+    now = datetime.now(timezone.utc)
+    EngineHeartbeat.objects.update(beat_at=now)
+    assert checks.check_beat_lives(None, databases=["default"]) == []
+    assert "Beat seems to be dead" not in page()
+    EngineHeartbeat.objects.update(beat_at=now - HOUR)
+    (told,) = checks.check_beat_lives(None, databases=["default"])
+    assert told.id == "durable_celery.W003"
+    assert "celery -A proj beat" in told.msg
+    assert checks.check_beat_lives(None, databases=None) == [], "only who asks for the database"
+    assert "Beat seems to be dead" in page()
+
+
+def test_a_queue_without_a_worker_is_found(healthy: Any) -> None:
+    new_step(new_instance(), "1", state="SCHEDULED", attempt=0, scheduled_at=NOW, queue="vip")
+    assert found() == {}, "that worker did not say what it consumes"
+    WorkerLease.objects.update(queues="celery\nslow")
+    assert set(found()) == {"queues"}
+    assert "'vip'" in found()["queues"].text
+    WorkerLease.objects.update(queues="celery\nvip")
+    assert found() == {}
+
+
+def test_a_worker_that_is_connected_and_consumes_nothing_is_found(healthy: Any) -> None:
+    WorkerLease.objects.update(queues="vip")
+    instance = new_instance()
+    new_step(instance, "1", state="SCHEDULED", attempt=0, scheduled_at=NOW - HOUR, queue="vip")
+    assert set(found()) == {"unclaimed", "deaf"}
+    assert "'a': connected" in found()["deaf"].text
+    new_step(instance, "2", state="RUNNING", lease_id=healthy.pk, started_at=NOW, queue="vip")
+    assert set(found()) == {"unclaimed"}, "it is busy"
+
+
+def test_open_instances_without_a_waker_are_found_by_a_thorough_look(healthy: Any) -> None:
+    lost = new_instance(start_at=NOW - HOUR)
+    new_step(lost, "1", taken_turn=1)
+    new_step(new_instance(start_at=NOW - HOUR), "1", kind="signal", state="SCHEDULED")
+    new_instance(start_at=NOW - HOUR, look_at=NOW + HOUR)
+    new_instance(start_at=NOW - HOUR, paused_at=NOW)
+    told = new_instance(start_at=NOW - HOUR)
+    new_message(told, "go", look_at=NOW + HOUR)
+    assert found() == {}
+    assert set(found(thorough=True)) == {"waker"}
+    assert found(thorough=True)["waker"].examples == [str(lost.pk)]
+
+
+def test_the_state_is_told_in_numbers(healthy: Any) -> None:
+    EngineHeartbeat.objects.update(beat_at=NOW, last_tick_by="a")
+    WorkerLease.objects.update(queues="celery", lag=2.5)
+    WorkerLease.objects.create(id=uuid4(), node="b", pid=2, start_ticks=2, expires_at=NOW - HOUR)
+    row = new_instance()
+    new_step(row, "1", state="SCHEDULED", attempt=0, scheduled_at=NOW - HOUR, queue="vip", look_at=NOW - HOUR)
+    state = doctor.state(now=NOW)
+    assert state["queues"] == ({"name": "vip", "unclaimed": 1, "oldest": NOW - HOUR},)
+    assert (state["last_tick_at"], state["last_tick_by"], state["last_beat_at"]) == (NOW, "a", NOW)
+    assert (state["workers"], state["dead_leases"], state["lag"]) == (1, 1, 2.5)
+    assert (state["oldest_due_at"], state["queues_without_worker"], state["deaf"]) == (NOW - HOUR, ("vip",), ())
+
+
 # -- the verb and the page ---------------------------------------------------------------------------------------------
 
 
@@ -191,7 +271,9 @@ def test_the_verb_exits_with_0_if_all_is_well(healthy: WorkerLease) -> None:
     EngineHeartbeat.objects.update(last_tick_at=now)
     WorkerLease.objects.update(expires_at=now + HOUR)
     assert verb() == (0, "fine\n")
-    assert json.loads(verb("--json")[1]) == {"ok": True, "findings": []}
+    told = json.loads(verb("--json")[1])
+    assert (told["ok"], told["findings"]) == (True, [])
+    assert (told["state"]["workers"], told["state"]["missing_migrations"]) == (1, [])
 
 
 def test_a_patience_that_is_none_is_wrong_usage() -> None:
@@ -203,4 +285,7 @@ def test_the_health_page_names_findings_and_nothing_else(client: Any) -> None:
     with override_settings(ROOT_URLCONF="durable_celery.urls"):
         response = client.get("/health/")
     assert response.status_code == 503
-    assert response.json() == {"ok": False, "findings": ["blocked", "tick", "workers"]}
+    told = response.json()
+    assert (told["ok"], told["findings"]) == (False, ["blocked", "tick", "workers"])
+    assert "secret" not in response.content.decode()
+    assert (told["state"]["workers"], told["state"]["last_tick_at"], told["state"]["queues"]) == (0, None, [])
