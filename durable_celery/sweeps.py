@@ -267,8 +267,7 @@ def unknown_step(step_id: int) -> None:
     rt = runtime.current()
     now = rt.clock.now()
     for dispatch in rt.store.dispatches([step_id]):
-        log.error("this worker knows no step %r; its row is left for a worker that does", dispatch.name)
-        look_at = fleet.look_at_unknown_step(rt, dispatch.name, now)
+        look_at = fleet.leave_unknown_step(rt, dispatch.name, now)
         rt.store.note_step_unknown(step_id, f"a worker that knows step {dispatch.name!r}", look_at)
 
 

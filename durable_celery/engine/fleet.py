@@ -134,10 +134,13 @@ def leave_unknown(rt: Runtime, instance: InstanceRow, error: WorkflowNotFound, n
         rt.store.leave(instance.id, instance.revision, "", text, now, now + LATE)
 
 
-def look_at_unknown_step(rt: Runtime, name: str, now: datetime) -> datetime:
+def leave_unknown_step(rt: Runtime, name: str, now: datetime) -> datetime:
     """When to send a step again that this process does not know: soon if a live worker does."""
-    beside = any(name in code_of(announced).steps for _, announced, _ in rt.store.fleet(announcement(), now))
-    return now + (SOON if beside else LATE)
+    if any(name in code_of(announced).steps for _, announced, _ in rt.store.fleet(announcement(), now)):
+        log.info("this worker knows no step %r; its row is left for a worker beside it that does", name)
+        return now + SOON
+    log.error("this worker knows no step %r; its row is left for a worker that does", name)
+    return now + LATE
 
 
 # -- leaving -----------------------------------------------------------------------------------------------------------
