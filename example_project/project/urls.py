@@ -5,5 +5,6 @@ from django.urls import include, path
 
 urlpatterns = [
     path("admin/", admin.site.urls),
+    path("durable/", include("durable_celery.urls")),  # durable/health/, for monitors
     path("", include("shop.urls")),
 ]

@@ -45,7 +45,7 @@ def test_a_worker_holds_a_lease_from_its_start_to_its_end(new_app, quiet):
         (lease,) = quiet.leases.values()
         assert lease.node == getattr(running, "hostname", None)
         assert incarnation_of_worker().lease_id == lease.id
-        assert lease.queues == "celery"
+        assert lease.queues == app.conf.task_default_queue
     assert quiet.leases == {}
     assert seat.taken() is None
 
