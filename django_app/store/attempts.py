@@ -185,9 +185,10 @@ def _values(step: OpenStep, change: StepChange) -> dict[str, Any]:
     if step.state not in t.CLAIMED or change.state in t.CLAIMED:
         return values
     abandoned = {"abandoned": True}
-    values["look_at"] = Case(
-        When(**abandoned, then=Value(None)), default=Value(change.look_at), output_field=MomentField()
-    )
+    if change.look_at is not None:  # PostgreSQL takes a CASE of nothing but NULLs for a text
+        values["look_at"] = Case(
+            When(**abandoned, then=Value(None)), default=Value(change.look_at), output_field=MomentField()
+        )
     if change.state not in t.STEP_FINAL:
         now = Coalesce(Value(change.due_at, output_field=MomentField()), F("started_at"))
         values["finished_at"] = Case(When(**abandoned, then=now), default=Value(None), output_field=MomentField())
