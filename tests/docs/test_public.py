@@ -74,7 +74,7 @@ SAID = {
     "get_logger": ["silent while replaying", "NotInWorkflow"],
     "get_version": ["minimum", "maximum", "ReplayError", "BadValue", "Temporal"],
     "heartbeat_step": ["StepClosed", "True"],
-    "map_step": ["tuple", "queryset", "limit", "tolerate", "StepFailed", "UsageError", "TypeError", "BadValue",
+    "map_step": ["tuple", "queryset", "limit", "tolerate", "StepFailed", "TypeError", "BadValue",
                  "NotSerializable", "AWS"],
     "now": ["aware UTC", "replay", "NotInWorkflow"],
     "patched": ["True", "False", "second call", "BadValue", "200 characters", "Temporal"],
