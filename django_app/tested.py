@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from django.db import connections
+from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.models import F, Subquery
 
 from django_app.announcing import AnnouncingStore
-from django_app.models import WorkflowInstance
-from django_app.store.attempts import Attempts
+from django_app.models import Message, WorkflowInstance
+from django_app.store.attempts import WORKING, Attempts
+from durable_celery.core import transitions as t
 from durable_celery.ports import Claimed, Heartbeat, Loaded
 
 log = logging.getLogger("durable_celery")
@@ -55,6 +58,52 @@ class TestedStore(AnnouncingStore):
                 pending: Any = connection.run_on_commit  # a rollback makes a new list
                 _, call, robust = pending.pop(0)
                 _run(call, robust=robust)
+
+    def lose_committed(self) -> None:
+        """Forget those calls: the process that would have run them is dead. What counts effects has ``outlives``."""
+        for connection in connections.all(initialized_only=True):
+            if connection.in_atomic_block and self._outside(connection):
+                pending, connection.run_on_commit = connection.run_on_commit, []
+                for _, call, _ in pending:
+                    if getattr(call, "outlives", False):
+                        call()
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """A transaction on each alias in use, rolled back at the end; it counts as the one around a test."""
+        used = {one.alias for one in connections.all(initialized_only=True) if one.connection is not None}
+        with ExitStack() as stack:
+            for alias in sorted({*used, self.alias}):
+                block: Any = transaction.atomic(using=alias)
+                block._from_testcase = True  # atomic(durable=True) inside is no nested one, as in a TestCase
+                stack.enter_context(block)
+                stack.callback(transaction.set_rollback, True, using=alias)
+            yield
+
+    def tree(self, chain_id: UUID) -> dict[UUID, str]:
+        """The runs of a chain, its children's and so on, with a name for each: that of its workflow and its place."""
+        root = self.rows(WorkflowInstance).filter(chain_id=chain_id).values_list("root_id", flat=True).first()
+        found = {row.pk: row for row in self.rows(WorkflowInstance).filter(root_id=root)}
+
+        def place(row: Any) -> str:
+            above = f"{place(found[row.parent_id])}/{row.parent_position}" if row.parent_id in found else ""
+            return above if row.run_number == 1 else f"{above}#{row.run_number}"
+
+        named = {pk: (f"{row.name} {place(row)}").rstrip() for pk, row in found.items()}
+        return dict(sorted(named.items(), key=lambda each: each[1]))
+
+    def all_ended(self, chain_id: UUID) -> bool:
+        """Whether all of these have ended."""
+        chain = self.rows(WorkflowInstance).filter(chain_id=chain_id).values("root_id")[:1]
+        open_ones = self.rows(WorkflowInstance).filter(root_id=Subquery(chain), state__in=t.OPEN_STATES)
+        return not open_ones.exists()
+
+    def next_message(self) -> datetime | None:
+        """When the tick looks at the oldest fresh message that no turn took in."""
+        working = self.rows(WorkflowInstance).filter(state__in=WORKING, paused_at__isnull=True).values("chain_id")
+        untaken = self.rows(Message).filter(taken_turn__isnull=True, chain_id__in=working)
+        fresh = untaken.filter(look_at__lt=F("stored_at") + timedelta(minutes=5)).order_by("look_at")
+        return fresh.values_list("look_at", flat=True).first()
 
     def runs_of(self, chain_id: UUID) -> list[UUID]:
         """The runs of a chain, in order."""

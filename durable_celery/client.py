@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from durable_celery import calls, codec, runtime, surroundings
+from durable_celery import calls, codec, faults, runtime, surroundings
 from durable_celery.core import identity, labels
 from durable_celery.engine import verdicts
 from durable_celery.errors import BadValue, InstanceNotFound, KeyConflict
@@ -70,7 +70,7 @@ class Client:
         instance_id = _id_of(target)
         message = NewMessage(kind="signal", name=name, payload=text, dedupe=signal_id)
         if rt.store.send(instance_id, message, rt.clock.now()):
-            rt.store.on_commit(lambda: rt.transport.advance(instance_id))
+            rt.store.on_commit(lambda: _hint(instance_id))
 
 
 def get_handle(id: str | UUID) -> WorkflowHandle[Any]:
@@ -174,9 +174,15 @@ def _check_same(definition: WorkflowDefinition[Any, Any], new: NewInstance, row:
 
 
 def _publish(started: Sequence[tuple[UUID, str]], delay: float) -> None:
+    faults.reach("start.after_commit")
     for instance_id, queue in started:
         if not runtime.current().transport.advance(instance_id, queue, delay=delay):
             return  # the broker is away, or is not to keep it that long; the tick starts the rest
+
+
+def _hint(instance_id: UUID) -> None:
+    faults.reach("send.after_commit")
+    runtime.current().transport.advance(instance_id)
 
 
 # -- looking -----------------------------------------------------------------------------------------------------------

@@ -65,7 +65,9 @@ class InlineTransport:
         self.instances: dict[UUID, None] = {}  # each that a message was about, in order
         self._celery = celery
         self._clock = clock
-        self._incarnation = Incarnation(node=node)
+        self.accepted = 0  # messages so far
+        self.in_hand = ""  # what is being worked on, in words
+        self.incarnation = Incarnation(node=node)
         self._after_body = after_body
 
     def dispatch(self, dispatches: Sequence[Dispatch], now: datetime) -> int:
@@ -75,12 +77,14 @@ class InlineTransport:
         """
         due = [one for one in dispatches if one.due_at is None or one.due_at <= self._clock.at]
         self.hints.extend(Hint(step=one) for one in due)
+        self.accepted += len(due)
         return len(due)
 
     def advance(self, instance_id: UUID, queue: str = "", *, delay: float = 0) -> bool:
         """Keep a hint that this instance has something to do."""
         self.instances[instance_id] = None
         self.hints.append(Hint(instance=instance_id))
+        self.accepted += 1
         return True
 
     def task(self, name: str) -> Any:
@@ -112,6 +116,7 @@ class InlineTransport:
     def run_next(self) -> None:
         """Run the oldest message kept."""
         hint = self.hints.popleft()
+        self.in_hand = f"step {hint.step.name}" if hint.step is not None else "a turn"
         if hint.instance is not None:
             turns.advance(hint.instance)
         elif hint.step is not None:
@@ -122,7 +127,7 @@ class InlineTransport:
             sweeps.unknown_step(one.step_id)
             return
         timing = (one.close_after, one.look_after)
-        attempts.run(one.step_id, incarnation=self._incarnation, guard=InlineGuard(self._after_body), timing=timing)
+        attempts.run(one.step_id, incarnation=self.incarnation, guard=InlineGuard(self._after_body), timing=timing)
 
 
 class InlineGuard:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import datetime, timedelta
+from uuid import UUID
 
 from durable_celery.core import identity, transitions
 from durable_celery.core.decision import Continuation
@@ -26,7 +27,7 @@ def successor(continuation: Continuation, last: InstanceRow, now: datetime) -> S
         queue = options.queue or queue
         priority = options.priority if options.priority is not None else priority
     return Successor(
-        id=identity.new_id(int(now.timestamp() * 1000), os.urandom(10)),
+        id=next_id(last, now),
         name=continuation.name,
         version=continuation.version,
         args=continuation.args,
@@ -38,6 +39,11 @@ def successor(continuation: Continuation, last: InstanceRow, now: datetime) -> S
         look_at=now + verdicts.RESEND_GRACE,
         unread=continuation.unread,
     )
+
+
+def next_id(last: InstanceRow, now: datetime) -> UUID:
+    """A new id; the testing kit makes one that is the same in each repetition."""
+    return identity.new_id(int(now.timestamp() * 1000), os.urandom(10))
 
 
 def follow(rt: Runtime, run: Successor, last: InstanceRow) -> str:

@@ -329,3 +329,18 @@ class TestedStore(Store, Protocol):
 
     def run_committed(self) -> None:
         """Run the ``on_commit`` calls that wait only for the transaction around the test."""
+
+    def lose_committed(self) -> None:
+        """Forget them, but those with an attribute ``outlives``: the process that would have run them is dead."""
+
+    def undone(self) -> AbstractContextManager[None]:
+        """What the block writes, on any alias, is gone after it."""
+
+    def tree(self, chain_id: UUID) -> Mapping[UUID, str]:
+        """The runs of a chain and of its children, theirs and so on, each with a name that says where it stands."""
+
+    def all_ended(self, chain_id: UUID) -> bool:
+        """Whether all of these have ended."""
+
+    def next_message(self) -> datetime | None:
+        """When the tick looks at the oldest message that no turn took in, of those that came minutes ago at most."""

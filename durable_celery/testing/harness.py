@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import datetime, timedelta, timezone
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, overload
@@ -19,6 +19,7 @@ from durable_celery.messages import Signal
 from durable_celery.ports import TestedStore
 from durable_celery.runtime import Runtime
 from durable_celery.testing import mocks
+from durable_celery.testing.crashing import Report, everywhere
 from durable_celery.testing.determinism import decide_twice
 from durable_celery.testing.mocks import Mock
 from durable_celery.testing.replaying import disagreement, disagreement_elsewhere, recorded
@@ -52,10 +53,15 @@ class Harness:
         self._clock: MovedClock
         self._transport: InlineTransport
         self._store: TestedStore
+        self._process: Callable[[], AbstractContextManager[object]] = nullcontext  # in which a message is worked on
 
     def __enter__(self) -> Harness:
-        self._before = outer = runtime.current()
-        self._clock = MovedClock(self._begin or datetime.now(timezone.utc))
+        self._before = runtime.current()
+        self._install(self._before, self._begin or datetime.now(timezone.utc))
+        return self
+
+    def _install(self, outer: Runtime, begin: datetime) -> None:
+        self._clock = MovedClock(begin)
         self._store = outer.store.for_tests(self._clock.local)
         self._transport = InlineTransport(
             CeleryTransport(outer.settings), self._clock, node="test", after_body=self._store.run_committed
@@ -64,7 +70,6 @@ class Harness:
             Runtime(store=self._store, transport=self._transport, settings=outer.settings, clock=self._clock,
                     announce=outer.announce, decide=self._decide, idle=self._settle, lasting=True)
         )  # fmt: skip
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -112,10 +117,11 @@ class Harness:
 
     def signal(self, target: Any, signal: Signal[Any] | str, payload: Any = None, signal_id: str | None = None) -> None:
         """Send a message to a run, handle or id, by a ``Signal`` or a name, and run what follows at this moment."""
-        if isinstance(signal, str):
-            handle_of(target).signal(signal, payload, signal_id)
-        else:
-            signal.send(handle_of(target), payload, signal_id=signal_id)
+        with self._process():
+            if isinstance(signal, str):
+                handle_of(target).signal(signal, payload, signal_id)
+            else:
+                signal.send(handle_of(target), payload, signal_id=signal_id)
         self._settle()
 
     def run_until_idle(self) -> None:
@@ -180,15 +186,46 @@ class Harness:
         """
         return mocks.install(target, self._mocks, return_value=return_value, side_effect=side_effect)
 
+    def crash_everywhere(
+        self,
+        workflow: Any,
+        /,
+        *args: Any,
+        during: Callable[[Run[Any]], object] | None = None,
+        effects: Callable[[], object] | None = None,
+        **kwargs: Any,
+    ) -> Report:
+        """Run the workflow once for each point of the engine it passes, with a crash there, and compare.
+
+        First it runs straight; what it passes on the way (a claim, a body, a commit, a publish; each time it does) is
+        a point. Then it runs once for each of them, in a process that dies there: what is not committed is gone, what
+        is not published as well, what was claimed is found by the sweep. Each run must end as the straight one did,
+        with the same journal (position, kind, name, arguments, outcome) in it and in its children, and with the same
+        effects: a step with ``atomic=True`` exactly as often, any other at least once and at most once more for each
+        crash. Else ``AssertionError`` names the point and what was different.
+
+        ``workflow`` may have options (``fulfil_order.using(key="7")``). ``during(run)`` is what the outside does: it is
+        called whenever all is quiet, before time passes, in each run, and should go by what it sees
+        (``if "approval" in run.waiting_for: durable.signal(run, approval, "ana")``). ``effects()`` is called after
+        each run; what it returns, such as rows that steps have written, must be the same each time. All that a run
+        writes to the database is undone after it; what steps do elsewhere is not.
+
+        Moments in arguments and results are not compared: to recover takes (virtual) seconds.
+        """
+        self._refuse_inside("crash_everywhere")
+        return everywhere(self, workflow, args, kwargs, during=during, effects=effects)
+
     # -- parts
 
     def _settle(self) -> None:
         """Run all that can be run at this moment, unless the test stands in a transaction of its own."""
         while not self._store.in_transaction():
-            self._store.run_committed()
+            with self._process():
+                self._store.run_committed()
             if not self._transport.hints:
                 return
-            self._transport.run_next()
+            with self._process():
+                self._transport.run_next()
 
     def _hop_until(self, target: datetime | None, done: Callable[[], bool]) -> None:
         for _ in range(HOPS):
@@ -203,7 +240,8 @@ class Harness:
 
     def _hop(self, due_at: datetime) -> None:
         self._clock.at = max(due_at, self.now)
-        sweeps.tick(by="test", force=True)
+        with self._process():
+            sweeps.tick(by="test", force=True)
         if not self._transport.hints and self._store.next_look() == due_at:
             self._clock.at += NUDGE  # what is due cannot be done right now
         self._settle()
