@@ -30,6 +30,7 @@ check: $(VENV)/.test
 nightly: $(VENV)/.test $(VENV)/.nightly
 	$(BIN)/python tests/run.py --nightly --packaging $(ARGS)
 	$(BIN)/python benchmarks/recovery.py --output benchmarks/recovery.txt
+	TEST_DB=postgres TEST_BROKER=redis $(BIN)/python -m benchmarks.purge
 	PYENV_VERSION="$$(pyenv versions --bare 2>/dev/null | grep -E '^3\.1[0-3]\.' | paste -sd: -)" $(BIN)/nox
 
 docs: $(VENV)/.docs

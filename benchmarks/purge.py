@@ -1,0 +1,124 @@
+"""Purging very many closed instances beside as many that stay: how long the longest statement takes.
+
+    TEST_DB=postgres TEST_BROKER=redis python -m benchmarks.purge --rows 1000000
+
+``--rows`` closed instances are old, a tenth of them children, each with three steps, a message and a mailbox; half as
+many again ended lately. Prints rows per second and the longest statements, and exits 1 if one took longer than 200 ms
+or if anything was left, or gone, that should not be. The variables are those of the tests
+(tests/project/surroundings.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
+from typing import Any
+from uuid import UUID
+
+LONGEST = 0.2  # seconds
+STEPS = 3
+BATCH = 2000
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    options = parser.parse_args()
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.project.settings")
+    import django
+
+    from tests.project import surroundings
+
+    surroundings.prepare()
+    django.setup()
+    from django.db import connection
+
+    connection.creation.create_test_db(verbosity=0, autoclobber=True)
+    try:
+        return measure(options.rows, surroundings.DATABASE)
+    finally:
+        connection.creation.destroy_test_db(connection.settings_dict["NAME"], verbosity=0)
+
+
+def measure(rows: int, database: str) -> int:
+    from django.db import connection
+
+    from django_app.models import StepResult, WorkflowInstance
+    from durable_celery.purging import purge
+
+    now = datetime.now(timezone.utc)
+    fill(range(rows), now - timedelta(days=60))
+    fill(range(rows, rows + rows // 2), now - timedelta(days=3))
+    if connection.vendor != "mysql":
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE")
+    with timed() as statements:
+        began = time.monotonic()
+        report = purge()
+        seconds = time.monotonic() - began
+    statements.sort(reverse=True)
+    left = WorkflowInstance.objects.count(), StepResult.objects.count()
+    right = (report.instances, *left) == (rows, rows // 2, rows // 2 * STEPS)
+    print(f"{database}: {report.instances:,} of {rows:,} instances in {report.trees:,} trees, {report.steps:,} steps")
+    print(f"{seconds:.1f} s, {report.instances / seconds:,.0f} instances a second, {len(statements):,} statements")
+    middle, slow = statements[len(statements) // 2][0], sum(took > LONGEST for took, _ in statements)
+    print(f"median {middle * 1000:.1f} ms, {slow} took longer than {LONGEST * 1000:.0f} ms")
+    for took, sql in statements[:3]:
+        print(f"{took * 1000:7.1f} ms  {sql[:100]}")
+    longest = statements[0][0]
+    print(f"purge: longest statement {longest * 1000:.0f} ms, {'all' if right else 'NOT all'} as it should be")
+    return 0 if right and longest <= LONGEST else 1
+
+
+def fill(numbers: range, ended_at: datetime) -> None:
+    """Instances with all that belongs to them; of ten that follow each other the last is a child of the first."""
+    from django_app.models import Mailbox, Message, StepResult, WorkflowInstance
+
+    for start in range(numbers.start, numbers.stop, BATCH):
+        ids = [UUID(int=number + 1) for number in range(start, min(start + BATCH, numbers.stop))]
+        runs = []
+        for place, pk in enumerate(ids):
+            parent = ids[place - 9] if place % 10 == 9 else None
+            runs.append(
+                WorkflowInstance(
+                    id=pk, chain_id=pk, root_id=parent or pk, parent_id=parent, name="benchmark.purge",
+                    state="COMPLETED", created_at=ended_at, start_at=ended_at,
+                    finished_at=ended_at + timedelta(milliseconds=start + place),
+                )
+            )  # fmt: skip
+        WorkflowInstance.objects.bulk_create(runs)
+        Mailbox.objects.bulk_create(Mailbox(instance_id=pk, closed_at=ended_at) for pk in ids)
+        Message.objects.bulk_create(
+            Message(chain_id=pk, instance_id=pk, kind="signal", stored_at=ended_at, taken_turn=1) for pk in ids
+        )
+        StepResult.objects.bulk_create(
+            StepResult(instance_id=pk, position=f"{n}", kind="step", state="SUCCEEDED", scheduled_at=ended_at)
+            for pk in ids for n in range(STEPS)
+        )  # fmt: skip
+
+
+@contextmanager
+def timed() -> Iterator[list[tuple[float, str]]]:
+    """Seconds and text of each statement sent inside."""
+    from django.db import connection
+
+    found: list[tuple[float, str]] = []
+
+    def wrapper(execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any) -> Any:
+        began = time.monotonic()
+        try:
+            return execute(sql, params, many, context)
+        finally:
+            found.append((time.monotonic() - began, sql))
+
+    with connection.execute_wrapper(wrapper):
+        yield found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
