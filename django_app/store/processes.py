@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db.models import Exists, Max, Min, OuterRef
@@ -15,6 +15,7 @@ from django_app.store.retries import retried
 from durable_celery.core import transitions as t
 from durable_celery.ports import Lease, OpenStep
 
+STARVED = timedelta(seconds=20)  # how long over its lease a process may be and live all the same
 LEASE_FIELDS = ("id", "node", "boot_id", "pid_ns", "pid", "start_ticks", "expires_at", "dead_at", "lag")
 
 
@@ -40,8 +41,11 @@ class Processes(Connected):
 
     @retried
     def fleet(self, own: str, now: datetime) -> Sequence[tuple[str, str, float]]:
-        """What live processes announced that run other code than ``own``: a node, the text and the lag of each kind."""
-        alive = self.rows(WorkerLease).filter(dead_at__isnull=True, expires_at__gt=now).exclude(code__in=("", own))
+        """What live processes announced that run other code than ``own``: a node, the text and the lag of each kind.
+
+        One whose lease has just run out counts for a while: it may only have been kept from renewing it.
+        """
+        alive = self.rows(WorkerLease).filter(expires_at__gt=now - STARVED).exclude(code__in=("", own))
         kinds = alive.order_by("code").values("code").annotate(node=Min("node"), behind=Max("lag"))
         return list(kinds.values_list("node", "code", "behind"))
 
