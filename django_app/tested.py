@@ -63,7 +63,8 @@ class TestedStore(AnnouncingStore):
         """Forget those calls: the process that would have run them is dead. What counts effects has ``outlives``."""
         for connection in connections.all(initialized_only=True):
             if connection.in_atomic_block and self._outside(connection):
-                pending, connection.run_on_commit = connection.run_on_commit, []
+                pending: Any = connection.run_on_commit
+                connection.run_on_commit = []
                 for _, call, _ in pending:
                     if getattr(call, "outlives", False):
                         call()
@@ -103,7 +104,8 @@ class TestedStore(AnnouncingStore):
         working = self.rows(WorkflowInstance).filter(state__in=WORKING, paused_at__isnull=True).values("chain_id")
         untaken = self.rows(Message).filter(taken_turn__isnull=True, chain_id__in=working)
         fresh = untaken.filter(look_at__lt=F("stored_at") + timedelta(minutes=5)).order_by("look_at")
-        return fresh.values_list("look_at", flat=True).first()
+        first: datetime | None = fresh.values_list("look_at", flat=True).first()
+        return first
 
     def runs_of(self, chain_id: UUID) -> list[UUID]:
         """The runs of a chain, in order."""

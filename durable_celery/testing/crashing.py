@@ -9,7 +9,6 @@ Rules of this file:
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,11 +21,11 @@ from uuid import UUID, uuid4
 
 from durable_celery import faults, runtime, sweeps
 from durable_celery.core import identity
-from durable_celery.core.failure import Failure
 from durable_celery.engine import fleet, successors
 from durable_celery.errors import UsageError
 from durable_celery.ports import Lease, TestedStore
 from durable_celery.runtime import Incarnation
+from durable_celery.testing.comparing import Effect, Seen, difference, seen_of
 from durable_celery.testing.runs import Run
 from durable_celery.workflows import Starter, WorkflowDefinition
 
@@ -37,10 +36,6 @@ LONG = timedelta(days=30_000)  # no lease runs out: whoever dies is seen to
 HOPS = 2_000  # of the clock in one run
 ACTS = 100  # of the outside at one moment
 SHOWN = 5  # differences in the message
-MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)?")
-JOURNAL = ("position", "kind", "name", "args", "state", "result")
-
-Effect = tuple[str, str, str]  # run, position, name of a step
 
 
 class Killed(KeyboardInterrupt):
@@ -57,17 +52,6 @@ class Point:
 
     def __str__(self) -> str:
         return f"{self.name}, time {self.nth}" + (f" ({self.over})" if self.over else "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What came of one run. ``ends`` and ``journals`` are by run; ``begun`` counts bodies, ``kept`` atomic commits."""
-
-    ends: Mapping[str, tuple[Any, ...]]
-    journals: Mapping[str, Sequence[tuple[Any, ...]]]
-    begun: Mapping[Effect, int]
-    kept: Mapping[Effect, int]
-    effects: object = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,12 +163,17 @@ class Trial:
                 self._act(run)
                 due_at = _next_due(harness._store)
                 if due_at is None or harness._store.all_ended(UUID(run.id)):
-                    return seen_of(harness._store, run, process, self.effects)
+                    return self._seen(run, process)
                 process.keep_lease()
                 harness._hop(due_at)
             if process.is_to_die:
-                return seen_of(harness._store, run, process, self.effects)
+                return self._seen(run, process)
         raise AssertionError(f"after {HOPS} hops of the clock {run!r} is still not at an end")
+
+    def _seen(self, run: Run[Any], process: Process) -> Seen:
+        process.counted()
+        effects = self.effects() if self.effects is not None else None
+        return seen_of(self.harness._store, run, process.begun, process.kept, effects)
 
     def _act(self, run: Run[Any]) -> None:
         if self.during is None:
@@ -344,93 +333,3 @@ def _without_logging() -> Iterator[None]:
         yield
     finally:
         logging.disable(before)
-
-
-# -- what came of it ---------------------------------------------------------------------------------------------------
-
-
-def seen_of(store: TestedStore, run: Run[Any], process: Process, effects: Callable[[], object] | None) -> Seen:
-    """Everything that is compared."""
-    process.counted()
-    tree = store.tree(UUID(run.id))
-    names = {str(run_id): name for run_id, name in tree.items()}
-    ends, journals = {}, {}
-    for run_id, name in tree.items():
-        loaded = store.load(run_id)
-        assert loaded is not None
-        row = loaded.instance
-        ends[name] = (row.state, _timeless(row.result), _error(row.failure))
-        journals[name] = [
-            (*(_timeless(each[field]) for field in JOURNAL), _error(each["error"])) for each in store.history(run_id)
-        ]
-    return Seen(
-        ends=ends, journals=journals, begun=_named(process.begun, names), kept=_named(process.kept, names),
-        effects=effects() if effects is not None else None,
-    )  # fmt: skip
-
-
-def _named(counted: Mapping[Effect, int], names: Mapping[str, str]) -> dict[Effect, int]:
-    return {(names[run], place, step): count for (run, place, step), count in counted.items() if run in names}
-
-
-def _timeless(text: Any) -> Any:
-    return MOMENT.sub("(a moment)", text) if isinstance(text, str) else text
-
-
-def _error(failure: str | None) -> str:
-    return Failure.from_text(failure).type if failure else ""
-
-
-def difference(straight: Seen, other: Seen | None, *, crashes: int) -> str | None:
-    """What is not as it was on the straight run, in words; None if nothing is."""
-    assert other is not None
-    for name in dict.fromkeys([*straight.ends, *other.ends]):
-        was, now = straight.ends.get(name), other.ends.get(name)
-        if was != now:
-            return f"{name} ended {_end(now)}, and straight {_end(was)}"
-        if found := _other_rows(name, straight.journals[name], other.journals[name]):
-            return found
-    return _other_counts(straight, other, crashes) or _other_effects(straight, other)
-
-
-def _end(end: tuple[Any, ...] | None) -> str:
-    if end is None:
-        return "not at all, as it was never started"
-    state, result, error = end
-    return f"{state} with {error or result}"
-
-
-def _other_rows(name: str, was: Sequence[tuple[Any, ...]], now: Sequence[tuple[Any, ...]]) -> str | None:
-    ours, theirs = ({row[0]: row for row in rows} for rows in (was, now))
-    for position in dict.fromkeys([*ours, *theirs]):
-        one, other = ours.get(position), theirs.get(position)
-        if one != other:
-            return f"the journal of {name} has at {position} {_row(other)}, and straight {_row(one)}"
-    return None
-
-
-def _row(row: tuple[Any, ...] | None) -> str:
-    if row is None:
-        return "nothing"
-    _, kind, name, args, state, result, error = row
-    return f"{kind} {name}{args or ''} {state} {error or result or ''}".rstrip()
-
-
-def _other_counts(straight: Seen, other: Seen, crashes: int) -> str | None:
-    for effect in dict.fromkeys([*straight.begun, *other.begun]):
-        name, position, step = effect
-        what = f"step {step} at {position} of {name}"
-        if effect in straight.kept or effect in other.kept:
-            was, now = straight.kept.get(effect, 0), other.kept.get(effect, 0)
-            if was != now:
-                return f"{what} is atomic and was committed {now} times, and straight {was} times"
-        was, now = straight.begun.get(effect, 0), other.begun.get(effect, 0)
-        if not min(was, 1) <= now <= was + crashes:
-            return f"{what} began {now} times, and straight {was}: at most {crashes} more are promised"
-    return None
-
-
-def _other_effects(straight: Seen, other: Seen) -> str | None:
-    if straight.effects != other.effects:
-        return f"effects() returned {other.effects!r:.300}, and straight {straight.effects!r:.300}"
-    return None
