@@ -121,7 +121,7 @@ def ticks_among(pump, *numbers: int) -> Iterator[int]:
             pump.drain()
         else:
             multiply(UUID(handle.id), more)
-        pump.now += timedelta(seconds=2)
+        pump.now += timedelta(seconds=6)  # at each tick everything is looked for, the stuck ones too
         with counted() as sent:
             report = sweeps.tick(by="test", force=True)
         assert (report.sent, report.advanced, report.started, report.timed_out, report.errors) == (0, 0, 0, 0, 0)

@@ -37,6 +37,11 @@ def working(number: int) -> Workflow[int]:
     return (yield from work(number))
 
 
+def assert_healthy(answer: tuple[int, Any]) -> None:
+    code, told = answer
+    assert (code, told["ok"], told["findings"]) == (0, True, [])
+
+
 def doctor(*options: str) -> tuple[int, dict[str, Any]]:
     out = StringIO()
     try:
@@ -59,7 +64,7 @@ def test_o08_the_doctor_names_the_queue_from_which_nothing_is_taken(pump: Pump, 
     for _ in range(59):
         pump.now += timedelta(seconds=1)
         pump.tick()
-    assert doctor() == (0, {"ok": True, "findings": []})  # the documented period is 60 s
+    assert_healthy(doctor())  # the documented period is 60 s
     pump.now += timedelta(seconds=12)
     pump.tick()
     code, told = doctor()
@@ -72,7 +77,7 @@ def test_o08_the_doctor_names_the_queue_from_which_nothing_is_taken(pump: Pump, 
     pump.finish()  # the worker is started again
     assert [handle.result(timeout=0) for handle in handles] == [0, 1, 2]
     pump.tick()
-    assert doctor() == (0, {"ok": True, "findings": []})
+    assert_healthy(doctor())
 
 
 @pytest.fixture
