@@ -311,6 +311,11 @@ class Deploy:
     def said(self, text: str) -> int:
         return sum(worker.text().count(text) for worker in self.workers)
 
+    def lines_with(self, text: str) -> list[str]:
+        return [
+            f"{worker.name}: {line}" for worker in self.workers for line in worker.text().splitlines() if text in line
+        ]
+
     # -- what is printed -------------------------------------------------------------------------------------------
 
     def report(self) -> tuple[str, bool]:
@@ -355,6 +360,7 @@ class Deploy:
             f"{'all ended after':<44}{seen.ended:>8.1f} s",
             "",
             *(f"{'holds' if holds else 'BROKEN':<8}{rule}" for rule, holds in rules.items()),
+            *self.lines_with(" is BLOCKED")[:5],
         ]
         return "\n".join(lines), all(rules.values())
 

@@ -13,7 +13,7 @@ from django_app.store import rows
 from django_app.store.connected import Connected
 from django_app.store.retries import retried
 from durable_celery.core import transitions as t
-from durable_celery.ports import Lease, OpenStep
+from durable_celery.ports import Announced, Lease, OpenStep
 
 STARVED = timedelta(seconds=20)  # how long over its lease a process may be and live all the same
 LEASE_FIELDS = ("id", "node", "boot_id", "pid_ns", "pid", "start_ticks", "expires_at", "dead_at", "lag")
@@ -40,14 +40,17 @@ class Processes(Connected):
         return [Lease(**values) for values in alive.values(*LEASE_FIELDS)]
 
     @retried
-    def fleet(self, own: str, now: datetime) -> Sequence[tuple[str, str, float]]:
-        """What live processes announced that run other code than ``own``: a node, the text and the lag of each kind.
+    def fleet(self, own: str, now: datetime) -> Sequence[Announced]:
+        """What live processes announced that run other code than ``own``, each kind once.
 
         One whose lease has just run out counts for a while: it may only have been kept from renewing it.
         """
         alive = self.rows(WorkerLease).filter(expires_at__gt=now - STARVED).exclude(code__in=("", own))
-        kinds = alive.order_by("code").values("code").annotate(node=Min("node"), behind=Max("lag"))
-        return list(kinds.values_list("node", "code", "behind"))
+        kinds = alive.order_by("code", "queues").values("code", "queues").annotate(name=Min("node"), behind=Max("lag"))
+        return [
+            Announced(node=name, code=code, queues=tuple(queues.split("\n")) if queues else (), lag=behind)
+            for name, code, queues, behind in kinds.values_list("name", "code", "queues", "behind")
+        ]
 
     @retried
     def bury_lease(self, lease_id: UUID, now: datetime, *, expired_by: datetime | None = None) -> bool:

@@ -87,6 +87,10 @@ class InlineTransport:
         self.accepted += 1
         return True
 
+    def queue_of(self, queue: str = "") -> str:
+        """Where hints would go."""
+        return self._celery.queue_of(queue)
+
     def task(self, name: str) -> Any:
         """The Celery task of that name on the current app."""
         return self._celery.task(name)

@@ -86,6 +86,17 @@ class CeleryTransport:
         )
         return self._publish([message]) == 1
 
+    def queue_of(self, queue: str = "") -> str:
+        """The queue such hints go to; "" where a router of the project decides, and refuses to be asked."""
+        name = queue or self._settings.queue
+        if name:
+            return name
+        try:
+            routed = self._app().amqp.router.route({}, ADVANCE).get("queue")
+        except Exception:  # a router may want to see the message
+            return ""
+        return str(getattr(routed, "name", routed) or "")
+
     def task(self, name: str) -> Any:
         """The Celery task of that name on the current app."""
         return self._app().tasks[name]

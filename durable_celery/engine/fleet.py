@@ -6,7 +6,8 @@ Rules of this file:
 - A fingerprint that did not fit a journal once never will: the journal only grows. It is kept until somebody steers.
 - Whoever leaves a run sends it on, a little later: the queue is shared, and the next to take it may be the right one.
   The tick does so too, in case that is lost.
-- A worker that announces code and never takes the run (it may serve other queues) is waited for, but not for ever.
+- A worker that does not consume the run's queue will not take it. Of one that did not say what it consumes that is
+  found out: it is waited for, but not for ever.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -29,9 +30,12 @@ from durable_celery.runtime import Runtime
 
 log = logging.getLogger("durable_celery")
 
-SOON, LATE = timedelta(seconds=2), timedelta(seconds=30)  # until the sweep looks again, at first and in the end
+SOON, RARELY = timedelta(seconds=2), timedelta(seconds=10)  # until the sweep looks again, at first and in the end
+LATE = timedelta(seconds=30)  # the same, where no live worker is known to have the code
 EAGER = timedelta(seconds=10)  # as long, whoever leaves a run sends it on by itself
-PATIENCE = timedelta(minutes=5)  # for live workers that have not tried; and twice their lag
+PATIENCE = timedelta(minutes=5)  # for workers that did not say what they consume; and twice their lag
+LONG_PATIENCE = timedelta(hours=1)  # for those that consume the queue, or say so
+NONE = timedelta(days=-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,17 +98,24 @@ def kept(instance: InstanceRow, fingerprint: str) -> tuple[str, ...]:
 
 
 def _untried(rt: Runtime, instance: InstanceRow, fingerprint: str, now: datetime) -> list[str]:
-    """The nodes of live workers with other code of this body that has not tried; none once they had their time."""
+    """The nodes of live workers with other code of this body that has not tried, and that may get to take the run."""
     tried = {fingerprint, *instance.blocked_by}
     place = (instance.name, instance.version)
-    found = [
-        (node, lag) for node, text, lag in rt.store.fleet(announcement(), now)
-        if code_of(text).bodies.get(place, fingerprint) not in tried
-    ]  # fmt: skip
-    patience = PATIENCE + timedelta(seconds=2 * max((lag for _, lag in found), default=0.0))
-    if instance.left_at is not None and now - instance.left_at > patience:
+    others = rt.store.fleet(announcement(), now)
+    able = [each for each in others if code_of(each.code).bodies.get(place, fingerprint) not in tried]
+    if not able:
         return []
-    return [node for node, _ in found]
+    queue = rt.transport.queue_of(instance.queue)
+    lag = timedelta(seconds=2 * max(each.lag for each in able))
+    waited = now - (instance.left_at or now) - lag
+    return [each.node for each in able if waited <= _patience(queue, each.queues)]
+
+
+def _patience(queue: str, consumed: Sequence[str]) -> timedelta:
+    """How long to wait for a worker that consumes these queues and has not taken a run of this one."""
+    if not queue or not consumed:
+        return PATIENCE
+    return LONG_PATIENCE if queue in consumed else NONE
 
 
 def _sentence(instance: InstanceRow, why: str, nodes: list[str], now: datetime) -> str:
@@ -127,7 +138,7 @@ def leave_unknown(rt: Runtime, instance: InstanceRow, error: WorkflowNotFound, n
     else:
         text = instance.waiting_for
     place = (instance.name, instance.version)
-    beside = any(place in code_of(announced).bodies for _, announced, _ in rt.store.fleet(announcement(), now))
+    beside = any(place in code_of(each.code).bodies for each in rt.store.fleet(announcement(), now))
     if beside:
         _leave(rt, instance, "", text, now)
     else:
@@ -136,7 +147,7 @@ def leave_unknown(rt: Runtime, instance: InstanceRow, error: WorkflowNotFound, n
 
 def leave_unknown_step(rt: Runtime, name: str, now: datetime) -> datetime:
     """When to send a step again that this process does not know: soon if a live worker does."""
-    if any(name in code_of(announced).steps for _, announced, _ in rt.store.fleet(announcement(), now)):
+    if any(name in code_of(each.code).steps for each in rt.store.fleet(announcement(), now)):
         log.info("this worker knows no step %r; its row is left for a worker beside it that does", name)
         return now + SOON
     log.error("this worker knows no step %r; its row is left for a worker that does", name)
@@ -148,7 +159,7 @@ def leave_unknown_step(rt: Runtime, name: str, now: datetime) -> datetime:
 
 def _leave(rt: Runtime, instance: InstanceRow, fingerprint: str, text: str, now: datetime) -> None:
     waited = now - (instance.left_at or now)
-    look_at = now + min(max(SOON, waited / 2), LATE)
+    look_at = now + min(max(SOON, waited / 2), RARELY)
     if rt.store.leave(instance.id, instance.revision, fingerprint, text, now, look_at) and waited < EAGER:
         # Never at once: where this worker alone is idle, the message would come straight back.
         delay = random.uniform(0.1, 0.5) + waited.total_seconds() / 4

@@ -9,7 +9,7 @@ from __future__ import annotations
 from durable_celery.ports.attempt import AttemptRecord, Changed, Claimed, OpenStep, StepChange
 from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInstance, NewMessage, StoredUpdate, Stuck
 from durable_celery.ports.maps import EndedMembers, NewMembers, Progress
-from durable_celery.ports.processes import Heartbeat, Lease
+from durable_celery.ports.processes import Announced, Heartbeat, Lease
 from durable_celery.ports.purge import EndedRoot, Removed
 from durable_celery.ports.store import Store, TestedStore
 from durable_celery.ports.tasks import TaskCall, TaskEnd
@@ -17,6 +17,7 @@ from durable_celery.ports.transport import Client, Transport
 from durable_celery.ports.turn import Committed, Dispatch, NewEntry, NotLiked, Settled, Successor, TurnCommit, Wake
 
 __all__ = [
+    "Announced",
     "AttemptRecord",
     "Changed",
     "Claimed",

@@ -25,6 +25,17 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Announced:
+    """What live processes announced alike: one of their nodes, what they can run and consume, and how far the slowest
+    is behind. No ``queues``: they did not say."""
+
+    node: str
+    code: str
+    queues: tuple[str, ...] = ()
+    lag: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
     """What a body's heartbeat learns: whether its attempt is still current, and whether it is asked to stop."""
 

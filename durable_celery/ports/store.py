@@ -13,7 +13,7 @@ from durable_celery.core.skipping import Replacement
 from durable_celery.ports.attempt import AttemptRecord, Changed, Claimed, OpenStep, StepChange
 from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInstance, NewMessage, StoredUpdate, Stuck
 from durable_celery.ports.maps import EndedMembers, Progress
-from durable_celery.ports.processes import Heartbeat, Lease
+from durable_celery.ports.processes import Announced, Heartbeat, Lease
 from durable_celery.ports.purge import EndedRoot, Removed
 from durable_celery.ports.turn import Committed, Dispatch, TurnCommit, Wake
 
@@ -260,8 +260,8 @@ class Store(Protocol):
     def leases(self) -> Sequence[Lease]:
         """All leases not yet declared dead."""
 
-    def fleet(self, own: str, now: datetime) -> Sequence[tuple[str, str, float]]:
-        """(node, code, lag) of live processes that announced other code than ``own``, one for each different text."""
+    def fleet(self, own: str, now: datetime) -> Sequence[Announced]:
+        """What live processes announced that run other code than ``own``, each kind once."""
 
     def bury_lease(self, lease_id: UUID, now: datetime, *, expired_by: datetime | None = None) -> bool:
         """Declare a lease dead; with ``expired_by`` only if it has expired before that. True for the one who did it."""

@@ -63,6 +63,9 @@ class FakeTransport:
     def advance(self, *_: Any, **__: Any) -> bool:
         return False
 
+    def queue_of(self, queue: str = "") -> str:
+        return queue
+
 
 def runtime_with(store: Any, **settings: Any) -> runtime.Runtime:
     """A runtime on this store; LEASE is 1 s unless it is given."""

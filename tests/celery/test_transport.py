@@ -99,6 +99,18 @@ def test_the_projects_routes_hold(new_app):
     assert [message.headers["task"] for message in messages_in(app, "turns")] == ["durable_celery.advance"]
 
 
+def test_the_queue_of_turns_is_known_where_it_can_be(new_app):
+    routed = transport_on(new_app(task_routes={"durable_celery.advance": {"queue": "turns"}}))
+    assert (routed.queue_of(), routed.queue_of("vip")) == ("turns", "vip")
+    assert transport_on(new_app(task_default_queue="all")).queue_of() == "all"
+    assert transport_on(new_app(), queue="ours").queue_of() == "ours"
+
+    def asks(name, args, kwargs, options, task=None, **kw):
+        raise KeyError(name)
+
+    assert transport_on(new_app(task_routes=[asks])).queue_of() == ""
+
+
 def test_the_queue_and_priority_of_the_row_come_before_those_of_the_step(app, transport):
     transport.dispatch([one(name=priced.name), one(name=priced.name, queue="vip", priority=0)], NOW)
     (ordinary,) = messages_in(app, "pricing")

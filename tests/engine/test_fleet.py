@@ -66,11 +66,14 @@ class Fleet:
         self.pump = pump
         self.leases: dict[str, Lease] = {}
 
-    def worker(self, name: str, body: Callable[..., Any], *, seconds: float = 3600, **options: Any) -> None:
+    def worker(
+        self, name: str, body: Callable[..., Any], *, seconds: float = 10**6, queues: str = "", **options: Any
+    ) -> None:
         with self.take(body, **options):
             code = fleet.announcement()
         self.leases[name] = Lease(
             id=uuid4(), node=f"{name}@host", boot_id="", pid_ns="", pid=1, start_ticks=1, code=code,
+            queues=queues,
             expires_at=self.pump.now + timedelta(seconds=seconds),
         )  # fmt: skip
         runtime.current().store.open_lease(self.leases[name])
@@ -241,8 +244,29 @@ def test_two_codes_that_both_do_not_fit_block_it(pump: Pump, fleets: Fleet, bloc
     assert blocks == [handle.id]
 
 
+def test_one_that_does_not_consume_the_queue_is_nobody(pump: Pump, fleets: Fleet, blocks: list[str]) -> None:
+    fleets.worker("elsewhere", new_code, queues="mails\npictures")
+    handle = after_the_check(pump, fleets)
+    with fleets.take(old_code):
+        pump.deliver(pump.ready()[0])
+        assert handle.status == "BLOCKED"
+    assert blocks == [handle.id]
+
+
+def test_one_that_consumes_the_queue_is_waited_for_long(pump: Pump, fleets: Fleet, blocks: list[str]) -> None:
+    fleets.worker("new", new_code, queues="mails\nturns")
+    handle = after_the_check(pump, fleets)
+    with fleets.take(old_code):
+        pump.deliver(pump.ready()[0])
+        pump.advance_time(minutes=50)
+        assert handle.status != "BLOCKED"
+        assert blocks == []
+        pump.advance_time(minutes=11)
+        assert handle.status == "BLOCKED"
+
+
 def test_one_that_announces_other_code_and_never_takes_it_is_not_waited_for_for_ever(pump: Pump, fleets: Fleet) -> None:
-    fleets.worker("elsewhere", new_code, seconds=3600)
+    fleets.worker("elsewhere", new_code, seconds=10**6)
     handle = after_the_check(pump, fleets)
     with fleets.take(old_code):
         pump.deliver(pump.ready()[0])
