@@ -25,6 +25,8 @@ settings.register_profile("nightly", max_examples=5000, deadline=None, suppress_
 
 DATABASE_FIXTURES = {"db", "transactional_db", "django_db_setup"}
 BETWEEN_PROCESSES = {"filesystem", "redis", "rabbitmq"}
+# What the language and the kit are on one database they are on each; by night they are tried on all the same.
+ONCE_A_DAY = {"conformance", "docs", "programs", "testing"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -74,7 +76,13 @@ def belongs(item: pytest.Item, config: pytest.Config) -> bool:
         return False
     if has(item, "prefork", "kill") and os.environ.get("TEST_BROKER", "memory") not in BETWEEN_PROCESSES:
         return False
+    if config.getoption("--engine-only") and not config.getoption("--nightly") and once_a_day(item, config):
+        return False
     return has(item, "engine") or not config.getoption("--engine-only")
+
+
+def once_a_day(item: pytest.Item, config: pytest.Config) -> bool:
+    return bool(ONCE_A_DAY & set(item.path.relative_to(config.rootpath).parts))
 
 
 def has(item: pytest.Item, *markers: str) -> bool:
