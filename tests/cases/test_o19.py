@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -48,7 +49,8 @@ def flat(value: Any) -> int:
 @pytest.fixture
 def published(pump: Pump, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Everything also goes to the broker of this run; gives the size of each message there, headers and all."""
-    transport = CeleryTransport(runtime.current().settings)
+    patient = replace(runtime.current().settings, publish_timeout=timedelta(minutes=1))  # a thousand in one go
+    transport = CeleryTransport(patient)
     dispatch = pump.dispatch
 
     def both(dispatches: Sequence[Dispatch], now: datetime) -> int:
