@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from durable_celery import ChildFailed, Workflow, WorkflowFailed, gather, step, workflow
-from tests.project.celery import app
+from durable_celery.celery.current_app import current_app
 
 
 @step(name="eager_children.double", retry=None)
@@ -30,9 +30,10 @@ def many(numbers: list[int]) -> Workflow[Any]:
 
 @pytest.fixture
 def eager() -> Iterator[None]:
-    app.conf.task_always_eager = True
+    conf = current_app().conf  # a test before may have left another app as this thread's
+    conf.task_always_eager = True
     yield
-    app.conf.task_always_eager = False
+    conf.task_always_eager = False
 
 
 @pytest.mark.django_db(transaction=True)
