@@ -88,8 +88,8 @@ def several(path: str, count: int) -> Workflow[list[int]]:
     return pids
 
 
-@workflow(name="tests.prefork.endless")
-def endless(how: str, path: str) -> Workflow[None]:
+@workflow(name="tests.prefork.never_ending")
+def never_ending(how: str, path: str) -> Workflow[None]:
     """A turn that never ends, in Python or in C."""
     yield from quick(path)
     if how == "python":

@@ -11,7 +11,7 @@ from django.db import connection
 from django.utils import timezone
 
 from django_app.models import EngineHeartbeat, WorkerLease
-from tests.celery.prefork_steps import endless, lingering, one, several
+from tests.celery.prefork_steps import lingering, never_ending, one, several
 from tests.processes import eventually, runs, signal_to
 
 pytestmark = [pytest.mark.prefork, pytest.mark.django_db(transaction=True)]
@@ -63,7 +63,7 @@ def test_a_body_that_swallows_the_error_is_killed_three_seconds_later(start_work
 @pytest.mark.parametrize("how", ["python", "c"])
 def test_a_turn_that_never_ends_is_stopped_and_its_worker_serves_others(start_worker, path, how):
     worker = start_worker(concurrency=1, env=settings({"TURN_TIMEOUT": 0.5}))
-    handle = endless.start(how, path)
+    handle = never_ending.start(how, path)
     eventually(lambda: handle.status == "BLOCKED", "the turn being stopped")
     assert "the turn took longer than TURN_TIMEOUT of 0.5 s at" in handle.waiting_for
     assert ("line " in handle.waiting_for) is (how == "python")
