@@ -72,6 +72,8 @@ def belongs(item: pytest.Item, config: pytest.Config) -> bool:
         return False
     if has(item, "server") and os.environ.get("TEST_DB", "sqlite") == "sqlite":
         return False
+    if has(item, "partial") and os.environ.get("TEST_DB", "sqlite") == "mariadb":
+        return False
     if has(item, "fanout") and os.environ.get("TEST_BROKER", "memory") not in {"redis", "rabbitmq"}:
         return False
     if has(item, "prefork", "kill") and os.environ.get("TEST_BROKER", "memory") not in BETWEEN_PROCESSES:

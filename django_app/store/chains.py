@@ -44,7 +44,7 @@ class Chains(Connected):
         return found
 
     def change_newest(self, instance_id: UUID, guard: Q, **values: Any) -> tuple[Newest, bool]:
-        """Change the newest run of a chain if ``guard`` holds; that run, and whether it was changed.
+        """Change the newest run of a chain if ``guard`` holds; that run, and whether it was changed. In a transaction.
 
         A chain that went on between reading and changing is followed: no act is lost to a run that has just ended.
         """

@@ -71,19 +71,21 @@ class Steering(Restarting, Maps, Purging):
     @retried
     def pause(self, instance_id: UUID, reason: str, now: datetime) -> str:
         """Set the overlay; the state before, or the final state it came too late for. A second call changes nothing."""
-        run, _ = self.change_newest(
-            instance_id, Q(state__in=t.OPEN_STATES, paused_at__isnull=True),
-            paused_at=now, pause_reason=reason, revision=F("revision") + 1,
-        )  # fmt: skip
+        with self.atomic():
+            run, _ = self.change_newest(
+                instance_id, Q(state__in=t.OPEN_STATES, paused_at__isnull=True),
+                paused_at=now, pause_reason=reason, revision=F("revision") + 1,
+            )  # fmt: skip
         return run.state if run.state in t.OPEN_STATES else run.end
 
     @retried
     def resume(self, instance_id: UUID, now: datetime) -> str:
         """Lift the overlay; what fell due meanwhile is looked at now. A run that is not paused stays as it is."""
-        run, _ = self.change_newest(
-            instance_id, Q(state__in=t.OPEN_STATES, paused_at__isnull=False),
-            paused_at=None, pause_reason="", revision=F("revision") + 1, look_at=now,
-        )  # fmt: skip
+        with self.atomic():
+            run, _ = self.change_newest(
+                instance_id, Q(state__in=t.OPEN_STATES, paused_at__isnull=False),
+                paused_at=None, pause_reason="", revision=F("revision") + 1, look_at=now,
+            )  # fmt: skip
         return run.state if run.state in t.OPEN_STATES else run.end
 
     # -- retry -----------------------------------------------------------------------------------------------------
