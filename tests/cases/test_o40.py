@@ -19,7 +19,7 @@ from tests.project.testapp.case_connections import BACKENDS, talking
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-WORKFLOWS, STEPS = 24, 3  # 200 take a minute and more where a pool process is forked for every five messages
+SOME, ALL, STEPS = 24, 200, 3  # all take minutes where a pool process is forked for every five messages
 ENV = {"TEST_DATABASE": '{"CONN_MAX_AGE": 600}', "TEST_CONNECT_AT_IMPORT": "1"}
 BROKEN = (
     "InterfaceError",
@@ -33,20 +33,21 @@ BROKEN = (
 
 
 @pytest.mark.prefork
-@pytest.mark.timeout(180)
-def test_o40_forked_processes_share_no_connection_with_their_parent_or_each_other(start_worker) -> None:
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("number", [SOME, pytest.param(ALL, marks=pytest.mark.nightly)])
+def test_o40_forked_processes_share_no_connection_with_their_parent_or_each_other(start_worker, number: int) -> None:
     worker = start_worker(concurrency=4, arguments=("--max-tasks-per-child=5",), env=ENV)
-    handles: list[WorkflowHandle[list[tuple[int, int, int]]]] = talking.start_many([(STEPS,)] * WORKFLOWS)
+    handles: list[WorkflowHandle[list[tuple[int, int, int]]]] = talking.start_many([(STEPS,)] * number)
     connected: set[int] = set()
 
     def all_ended() -> bool:
         connected.update(connections_now())
         return not any(handle.status in ("PENDING", "RUNNING", "WAITING") for handle in handles[-5:])
 
-    eventually(all_ended, "the end of all", seconds=120, every=0.3)
+    eventually(all_ended, "the end of all", seconds=500, every=0.3)
     results = [told for handle in handles for told in handle.result(timeout=60)]
-    assert [handle.status for handle in handles] == ["COMPLETED"] * WORKFLOWS
-    assert len(results) == WORKFLOWS * STEPS
+    assert [handle.status for handle in handles] == ["COMPLETED"] * number
+    assert len(results) == number * STEPS
     processes = {process for process, _, _ in results}
     assert len(processes) > 4, "no pool process was replaced"
     assert worker.pid not in processes
