@@ -74,11 +74,20 @@ def test_o33_a_cancel_at_any_offset_from_the_last_commit_tells_the_truth(pump: P
     took = 0.02
     seen: Counter[str] = Counter()
     with ThreadPoolExecutor(1) as worker, ThreadPoolExecutor(1) as person:
-        for _ in range(times):
+        for number in range(times):
             handle, message = begun(pump)
             started_at = time.perf_counter() + 0.001
-            done = worker.submit(at, started_at, timed(lambda message=message: pump.deliver(message)))
-            asked = person.submit(at, started_at + dice.uniform(0, 1.3) * took, handle.cancel)
+            late = started_at + dice.uniform(0, 1.3) * took
+            deliver = timed(lambda message=message: pump.deliver(message))
+            # One at least comes in time and one too late, however slow this machine is.
+            if number == 0:
+                asked = person.submit(handle.cancel)
+                asked.result(30)
+            done = worker.submit(at, started_at, deliver)
+            if number == 1:
+                done.result(30)
+            if number > 0:
+                asked = person.submit(at, late, handle.cancel)
             took = 0.8 * took + 0.2 * done.result(30)
             answer = asked.result(30)
             pump.finish()
@@ -87,8 +96,7 @@ def test_o33_a_cancel_at_any_offset_from_the_last_commit_tells_the_truth(pump: P
         for pool in (worker, person):
             pool.submit(lambda: connection.close()).result(30)
     assert seen.total() == times
-    if times == ALL:
-        assert set(seen) == {"requested", "COMPLETED"}, "the offsets never met the last commit"
+    assert set(seen) == {"requested", "COMPLETED"}, "the offsets never met the last commit"
     print(f"{times} cancels around the last commit: {dict(seen)}")
 
 
