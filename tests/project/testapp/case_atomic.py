@@ -1,6 +1,7 @@
 """Atomic steps under kills. TEST_DICE=folder:probability lets pool processes kill themselves at fault points, by dice.
 
-Each such kill leaves an empty file in the folder, `<point>-<number>`, before it strikes.
+Each such kill leaves an empty file in the folder, `<point>-<number>`, before it strikes. The first process to have run
+a body and not yet committed dies whatever the dice say: a claimed step surely dies in every run.
 """
 
 from __future__ import annotations
@@ -63,16 +64,31 @@ def dawdling(run: str, times: int, where: str) -> Workflow[int]:
     return (yield from dawdle(run, times, where))
 
 
+SURE = "atomic.before_commit"
+
+
 def _dice(given: str) -> Callable[[str], None]:
     folder, _, probability = given.rpartition(":")
 
     def throw(point: str) -> None:
         # The main process dies by the test's hand alone.
-        if multiprocessing.current_process().name != "MainProcess" and random.random() < float(probability):
+        if multiprocessing.current_process().name == "MainProcess":
+            return
+        if point == SURE and _is_first(Path(folder, f"{point}-first")):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if random.random() < float(probability):
             Path(folder, f"{point}-{uuid.uuid4().hex}").touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
     return throw
+
+
+def _is_first(mark: Path) -> bool:
+    try:
+        mark.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 if os.environ.get("TEST_DICE"):
