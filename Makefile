@@ -1,7 +1,7 @@
 # make demo      the example shop: 500 orders through killed workers, checked to the last unit of stock
 # make test      style, types, directions, then the tests on every pair of database and broker found here
 # make check     style, types, directions alone
-# make nightly   every supported Python, Django and Celery, and what takes minutes or measures time
+# make nightly   what `make test` leaves out: more examples, what takes minutes or measures time, every version supported
 # make docs      the documentation, as HTML in docs/_build
 #
 # Each makes the virtual environment it needs in $(VENV) with the first Python of 3.10 to 3.13 found here.
@@ -28,7 +28,7 @@ check: $(VENV)/.test
 	$(BIN)/lint-imports
 
 nightly: $(VENV)/.test $(VENV)/.nightly
-	$(BIN)/python tests/run.py --nightly --packaging $(ARGS)
+	$(BIN)/python tests/run.py --night-alone $(ARGS)
 	$(BIN)/python benchmarks/recovery.py --output benchmarks/recovery.txt
 	TEST_DB=postgres TEST_BROKER=redis $(BIN)/python -m benchmarks.purge
 	PYENV_VERSION="$$(pyenv versions --bare 2>/dev/null | grep -E '^3\.1[0-3]\.' | paste -sd: -)" $(BIN)/nox

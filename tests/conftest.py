@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from django_app import pytest_plugin
 from tests import processes
@@ -35,12 +35,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--packaging", action="store_true", help="also build the wheel and install it as a user would")
     group.addoption("--browser", action="store_true", help="also what clicks in a browser; needs the extra browser")
     group.addoption("--nightly", action="store_true", help="also what takes minutes or measures time")
+    group.addoption("--night-alone", action="store_true", help="of --nightly only what the day leaves out")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     surroundings.prepare()
     if not config.pluginmanager.is_registered(pytest_plugin):  # where the package is not installed but found by path
         config.pluginmanager.register(pytest_plugin, "durable")
+    if config.getoption("--night-alone"):
+        config.option.nightly = True
     profile = "nightly" if config.getoption("--nightly") else "ci" if os.environ.get("CI") else "quick"
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", profile))
 
@@ -70,6 +73,8 @@ def belongs(item: pytest.Item, config: pytest.Config) -> bool:
         return False
     if has(item, "nightly") and not config.getoption("--nightly"):
         return False
+    if config.getoption("--night-alone") and not differs_by_night(item, config):
+        return False
     if has(item, "server") and os.environ.get("TEST_DB", "sqlite") == "sqlite":
         return False
     if has(item, "partial") and os.environ.get("TEST_DB", "sqlite") == "mariadb":
@@ -81,6 +86,12 @@ def belongs(item: pytest.Item, config: pytest.Config) -> bool:
     if config.getoption("--engine-only") and not config.getoption("--nightly") and once_a_day(item, config):
         return False
     return has(item, "engine") or not config.getoption("--engine-only")
+
+
+def differs_by_night(item: pytest.Item, config: pytest.Config) -> bool:
+    """Whether the day does not run it, or with fewer examples."""
+    others = config.getoption("--engine-only") and once_a_day(item, config)
+    return has(item, "nightly") or others or is_hypothesis_test(getattr(item, "obj", None))
 
 
 def once_a_day(item: pytest.Item, config: pytest.Config) -> bool:

@@ -4,11 +4,15 @@
 
 SQLite and memory come first, with everything that needs neither. MariaDB and RabbitMQ are used where they are
 installed; with CI set, a missing service, a skipped test or a pair without tests is a failure.
+
+Hundreds of these tests kill real processes on a machine that others use too. Where few fail, they run once more, alone;
+those that pass then are listed as such, in the figures and by name: each is a test or a race to look into.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import subprocess
 import sys
@@ -25,6 +29,7 @@ from tests.services import SERVICES, Service, variable  # noqa: E402
 
 PAIRS = ("sqlite+memory", "postgres+redis", "mariadb+rabbitmq")
 NO_TESTS = 5  # pytest's exit status
+FEW = 5  # tests of a pair; where more fail, it is no chance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +42,8 @@ class Outcome:
     failed: int = 0
     skipped: int = 0
     seconds: float = 0
+    failures: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
 
     @property
     def ran(self) -> int:
@@ -89,25 +96,39 @@ def with_what_is_here(pair: str, services: dict[str, Service | None]) -> str | N
 
 
 def run(pair: str, arguments: list[str], *, first: bool) -> Outcome:
-    database, broker = pair.split("+")
+    """One run of pytest; what failed of it, if little, runs again alone, and ``again`` names what passed then."""
     print(f"\n==> {pair}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        figures = Path(folder, "figures.xml")
-        command = [sys.executable, "-m", "pytest", f"--junitxml={figures}", *arguments]
-        if not first:
-            command.append("--engine-only")
-        env = {**os.environ, "TEST_DB": database, "TEST_BROKER": broker}
-        began = time.monotonic()
-        done = subprocess.run(command, cwd=ROOT, env=env, check=False)
-        return read(figures, pair=pair, status=done.returncode, seconds=time.monotonic() - began)
+        options = [*arguments, "-o", f"cache_dir={folder}/cache", *(() if first else ("--engine-only",))]
+        outcome = run_pytest(pair, options, Path(folder, "figures.xml"))
+        if not outcome.failures or len(outcome.failures) > FEW or outcome.status != 1:
+            return outcome
+        print(f"\n==> {pair}, what failed, alone", flush=True)
+        alone = run_pytest(pair, [*options, "--last-failed", "--last-failed-no-failures=none"], Path(folder, "2.xml"))
+    return together(outcome, alone)
+
+
+def run_pytest(pair: str, options: list[str], figures: Path) -> Outcome:
+    database, broker = pair.split("+")
+    command = [sys.executable, "-m", "pytest", f"--junitxml={figures}", *options]
+    env = {**os.environ, "TEST_DB": database, "TEST_BROKER": broker}
+    began = time.monotonic()
+    done = subprocess.run(command, cwd=ROOT, env=env, check=False)
+    return read(figures, pair=pair, status=done.returncode, seconds=time.monotonic() - began)
 
 
 def read(figures: Path, *, pair: str, status: int, seconds: float) -> Outcome:
     if not figures.exists():
         return Outcome(pair=pair, status=status or 1, seconds=seconds)
-    suites = list(ElementTree.parse(figures).getroot().iter("testsuite"))
+    root = ElementTree.parse(figures).getroot()
     total, failed, errors, skipped = (
-        sum(int(suite.get(name, "0")) for suite in suites) for name in ("tests", "failures", "errors", "skipped")
+        sum(int(suite.get(name, "0")) for suite in root.iter("testsuite"))
+        for name in ("tests", "failures", "errors", "skipped")
+    )
+    failures = (
+        f"{case.get('classname')}.{case.get('name')}"
+        for case in root.iter("testcase")
+        if case.find("failure") is not None or case.find("error") is not None
     )
     return Outcome(
         pair=pair,
@@ -116,19 +137,39 @@ def read(figures: Path, *, pair: str, status: int, seconds: float) -> Outcome:
         failed=failed + errors,
         skipped=skipped,
         seconds=seconds,
+        failures=tuple(failures),
+    )
+
+
+def together(outcome: Outcome, alone: Outcome) -> Outcome:
+    """What both runs say; a test that failed and did not run again stays a failure."""
+    passed = () if alone.passed + alone.failed < outcome.failed else set(outcome.failures) - set(alone.failures)
+    left = tuple(name for name in outcome.failures if name not in passed)
+    return dataclasses.replace(
+        outcome,
+        status=outcome.status if left or alone.status else 0,
+        passed=outcome.passed + len(passed),
+        failed=outcome.failed - len(passed),
+        seconds=outcome.seconds + alone.seconds,
+        failures=left,
+        again=tuple(sorted(passed)),
     )
 
 
 def report(outcomes: list[Outcome], missing: list[str]) -> None:
-    print(f"\n{'backends':<20}{'ran':>7}{'passed':>9}{'failed':>9}{'skipped':>9}{'seconds':>10}")
+    print(f"\n{'backends':<20}{'ran':>7}{'passed':>9}{'failed':>9}{'skipped':>9}{'again':>9}{'seconds':>10}")
     for outcome in outcomes:
-        figures = f"{outcome.ran:>7}{outcome.passed:>9}{outcome.failed:>9}{outcome.skipped:>9}{outcome.seconds:>10.0f}"
-        print(f"{outcome.pair:<20}{figures}")
+        counts = (outcome.passed, outcome.failed, outcome.skipped, len(outcome.again))
+        figures = "".join(f"{count:>9}" for count in counts)
+        print(f"{outcome.pair:<20}{outcome.ran:>7}{figures}{outcome.seconds:>10.0f}")
     for pair in missing:
         print(f"{pair:<20}not as asked for: a service is not installed here")
     passed, failed, skipped = (
         sum(getattr(outcome, name) for outcome in outcomes) for name in ("passed", "failed", "skipped")
     )
+    for outcome in outcomes:
+        for name in outcome.again:
+            print(f"failed once, passed alone, on {outcome.pair}: {name}")
     print(f"\ntotal: {passed} passed, {failed} failed, {skipped} skipped", flush=True)
 
 
