@@ -77,6 +77,8 @@ def belongs(item: pytest.Item, config: pytest.Config) -> bool:
         return False
     if has(item, "server") and os.environ.get("TEST_DB", "sqlite") == "sqlite":
         return False
+    if not all(is_on(marker) for marker in item.iter_markers("on")):
+        return False
     if has(item, "partial") and os.environ.get("TEST_DB", "sqlite") == "mariadb":
         return False
     if has(item, "fanout") and os.environ.get("TEST_BROKER", "memory") not in {"redis", "rabbitmq"}:
@@ -92,6 +94,11 @@ def differs_by_night(item: pytest.Item, config: pytest.Config) -> bool:
     """Whether the day does not run it, or with fewer examples."""
     others = config.getoption("--engine-only") and once_a_day(item, config)
     return has(item, "nightly") or others or is_hypothesis_test(getattr(item, "obj", None))
+
+
+def is_on(marker: pytest.Mark) -> bool:
+    """Whether this run's database and broker are among those that `on` names."""
+    return {os.environ.get("TEST_DB", "sqlite"), os.environ.get("TEST_BROKER", "memory")} <= set(marker.args)
 
 
 def once_a_day(item: pytest.Item, config: pytest.Config) -> bool:
