@@ -24,6 +24,8 @@ class DurableCeleryConfig(AppConfig):
         """Install the parts of this process, wire Celery, register the checks, import workflows and steps. No query."""
         from django_app import checks as checks
         from django_app import localization, readiness
+        from django_app.breaking import BreakingDatabase
+        from durable_celery import faults
         from durable_celery.celery.install import install as install_celery
 
         runtime.install(assembled(settings_in_force()))
@@ -31,6 +33,7 @@ class DurableCeleryConfig(AppConfig):
         install_celery()
         localization.register()
         readiness.watch()
+        faults.break_by(BreakingDatabase())
         autodiscover_modules("workflows", "steps")
 
 

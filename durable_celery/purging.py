@@ -77,6 +77,7 @@ def _remove(rt: runtime.Runtime, roots: Collection[UUID], report: PurgeReport, g
     while True:
         faults.reach("purge.before_batch")
         removed = rt.store.remove_some(roots)
+        faults.reach("purge.after_batch")
         if removed is None:
             return True
         _count(report, removed)

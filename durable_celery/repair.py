@@ -80,7 +80,7 @@ def retry_step(instance_id: UUID, position: str) -> None:
     else:
         rt.store.restart_step(run, position, rt.clock.now())
     rt.store.on_commit(lambda: _dispatch(run, position))
-    rt.store.on_commit(lambda: rt.transport.advance(run.id))
+    steering.hint_after_commit(run.id)
 
 
 def fork(instance_id: UUID, position: str) -> UUID:
@@ -118,7 +118,7 @@ def fork(instance_id: UUID, position: str) -> UUID:
     wakes: list[Wake] = []
     rt.store.fork(run.id, new, plan, now, wakes)
     rt.store.on_commit(lambda: children.wake(rt, wakes))
-    rt.store.on_commit(lambda: rt.transport.advance(new.id, new.queue))
+    steering.hint_after_commit(new.id, new.queue)
     return new.id
 
 
@@ -141,7 +141,7 @@ def _skip_mismatch(run: InstanceRow, position: str, sides: Mapping[str, Any], re
         payload = NewMessage(kind="signal", name=place.name, payload=result)  # news of a wait is a message
     if not rt.store.replace_row(run, place, result, payload, rt.clock.now()):
         raise _refusal(run, position, "it changed while it was repaired; look again")
-    rt.store.on_commit(lambda: rt.transport.advance(run.id))
+    steering.hint_after_commit(run.id)
 
 
 def _reopen(run: InstanceRow, instance_id: UUID, position: str, result: str | None) -> None:
@@ -151,7 +151,7 @@ def _reopen(run: InstanceRow, instance_id: UUID, position: str, result: str | No
     rt = runtime.current()
     wakes: list[Wake] = []
     rt.store.reopen_step(instance_id, position, result, rt.clock.now(), wakes)
-    rt.store.on_commit(lambda: rt.transport.advance(run.id))
+    steering.hint_after_commit(run.id)
     rt.store.on_commit(lambda: children.wake(rt, wakes))
 
 

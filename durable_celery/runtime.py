@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from durable_celery.conf import Settings
 from durable_celery.errors import NotConfigured
+from durable_celery.faults import skew
 
 if TYPE_CHECKING:
     from durable_celery.ports import Client, Store, Transport
@@ -48,7 +49,7 @@ class Clock:
 
     def local(self) -> datetime:
         """The machine's own clock; tests and faults replace it."""
-        return datetime.now(timezone.utc)
+        return datetime.now(timezone.utc) + skew.offset
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from durable_celery import codec, runtime
+from durable_celery import codec, faults, runtime
 from durable_celery.core import journal, labels, transitions
 from durable_celery.core.failure import Failure, failure_of
 from durable_celery.engine import children, verdicts
@@ -45,6 +45,7 @@ def terminate(instance_id: UUID, reason: str = "") -> str:
     wakes: list[Wake] = []
     answer = rt.store.end_now(instance_id, failure.to_text(), rt.clock.now(), wakes)
     if answer == "requested":
+        rt.store.on_commit(lambda: faults.reach("steer.after_commit"))
         rt.store.on_commit(lambda: children.wake(rt, wakes))
         rt.store.on_commit(lambda: rt.announce("workflow_finished", instance_id))
     return answer
@@ -60,7 +61,7 @@ def resume(instance_id: UUID) -> None:
     """Go on; what fell due meanwhile is judged now, in order of time."""
     rt = runtime.current()
     _refuse_final(instance_id, rt.store.resume(instance_id, rt.clock.now()), "resumed")
-    rt.store.on_commit(lambda: rt.transport.advance(instance_id))
+    hint_after_commit(instance_id)
 
 
 def retry(instance_id: UUID) -> None:
@@ -68,7 +69,7 @@ def retry(instance_id: UUID) -> None:
     rt = runtime.current()
     wakes: list[Wake] = []
     rt.store.reopen(instance_id, rt.clock.now(), wakes)
-    rt.store.on_commit(lambda: rt.transport.advance(instance_id))
+    hint_after_commit(instance_id)
     rt.store.on_commit(lambda: children.wake(rt, wakes))
 
 
@@ -77,8 +78,19 @@ def _request_end(instance_id: UUID, kind: str, reason: str) -> str:
     message = NewMessage(kind=kind, name="", payload=codec.encode(_reason(reason), root="reason"))
     answer = rt.store.request_end(instance_id, message, rt.clock.now())
     if answer == "requested":
-        rt.store.on_commit(lambda: rt.transport.advance(instance_id))
+        hint_after_commit(instance_id, point="cancel.after_commit")
     return answer
+
+
+def hint_after_commit(instance_id: UUID, queue: str = "", *, point: str = "steer.after_commit") -> None:
+    """Ask for a turn of this instance once the caller's transaction is committed."""
+    rt = runtime.current()
+
+    def hint() -> None:
+        faults.reach(point)
+        rt.transport.advance(instance_id, queue)
+
+    rt.store.on_commit(hint)
 
 
 def _reason(reason: Any) -> str:
@@ -182,7 +194,7 @@ def _end_step(token: str, verdict: Callable[[OpenStep, datetime], StepChange]) -
 def _hint_at(instance_id: UUID, promoted: Sequence[Dispatch], now: datetime) -> None:
     rt = runtime.current()
     rt.store.on_commit(lambda: rt.transport.dispatch(promoted, now))
-    rt.store.on_commit(lambda: rt.transport.advance(instance_id))
+    hint_after_commit(instance_id)
 
 
 def _open(step: OpenStep) -> OpenStep:

@@ -61,6 +61,7 @@ def tick(*, by: str, force: bool = False, by_beat: bool = False) -> TickReport:
         report.next_look = rt.store.next_look()
         return report
     report.won = True
+    faults.reach("tick.begins")
     leases = rt.store.leases()
     report.lag = timedelta(seconds=max((lease.lag for lease in leases), default=0.0))
     healthy = since is not None and now - since >= rt.settings.lease
@@ -82,6 +83,7 @@ def tick(*, by: str, force: bool = False, by_beat: bool = False) -> TickReport:
     )
     _each(report, rt.store.newly_stuck(now, BATCH), lambda stuck: _tell_stuck(stuck, report))
     report.next_look = rt.store.next_look()
+    faults.reach("tick.ends")
     log.debug("tick by %s: %s", by, report)
     return report
 
@@ -110,7 +112,9 @@ def _each(
     """``put_off``: what becomes of a row that cannot be handled, lest enough of them leave no room for the others."""
     for row in rows:
         try:
+            faults.reach("tick.before_act")
             act(row)
+            faults.reach("tick.after_act")
         except Exception:
             report.errors += 1
             log.exception("the tick could not handle %s; it goes on with the next", _name(row))
@@ -129,7 +133,7 @@ def _name(row: Any) -> str:
 
 def _judge(rt: Runtime, step: OpenStep, now: datetime, report: TickReport) -> None:
     verdict = verdicts.judge(step, now, random.random(), report.lag)
-    faults.reach("tick.before_act")
+    faults.reach("tick.judged")
     if verdict.change is not None:
         if change_step(rt, step, verdict.change, now, verdict.outcome):
             report.timed_out += 1

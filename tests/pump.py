@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from itertools import count
 from types import TracebackType
@@ -130,11 +130,12 @@ class Pump:
             return False
         hint = Hint(number=next(self._numbers), due_at=due_at, **about)
         self.sent.append(hint)
+        return faults.post("message.turn" if hint.step is None else "message.step", hint, self._keep)
+
+    def _keep(self, hint: Hint, later: float) -> None:
         for delay in self.fate(hint):
-            self.queue.append(
-                Hint(number=hint.number, due_at=max(due_at, self.now) + timedelta(seconds=delay), **about)
-            )
-        return True
+            due_at = max(hint.due_at, self.now) + timedelta(seconds=delay + later)
+            self.queue.append(replace(hint, due_at=due_at))
 
     # -- the worker
 

@@ -50,6 +50,7 @@ class Attempts(Groups, Clock):
 
     @retried
     def _take_claim(self, step_id: int, lease_id: UUID | None, now: datetime, values: Mapping[str, Any]) -> bool:
+        faults.reach("claim.in_statement")
         return bool(self._claimable(step_id, lease_id, now).update(**values))
 
     # Repeated apart from the UPDATE: that has its effect once, and would find nothing to claim the second time.

@@ -18,6 +18,7 @@ from django_app.store.clock import Clock
 from django_app.store.closing import UNCLAIMED, Closing
 from django_app.store.connected import CHUNK, by_size
 from django_app.store.retries import retried
+from durable_celery import faults
 from durable_celery.core import journal
 from durable_celery.core import transitions as t
 from durable_celery.core.summaries import Summary, outcomes_of
@@ -38,6 +39,7 @@ class Maps(Closing, Clock):
             for some in by_size(_member_rows(commit, position, new)):
                 self.rows(StepResult).bulk_create(some)
                 count += len(some)
+                faults.reach("turn.members_in_transaction")
             mine = self.rows(StepResult).filter(instance_id=commit.instance_id, position=position)
             mine.exclude(members=count).update(members=count)
 

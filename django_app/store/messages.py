@@ -12,6 +12,7 @@ from django.db.models import Exists, F, OuterRef
 from django_app.models import Mailbox, Message, WorkflowInstance
 from django_app.store.connected import Connected
 from django_app.store.retries import retried
+from durable_celery import faults
 from durable_celery.core import transitions as t
 from durable_celery.core.journal import UPDATE
 from durable_celery.errors import InstanceClosed, InstanceNotFound
@@ -34,6 +35,7 @@ class Messages(Connected):
         with self.atomic():
             chain_id = self._enter(instance_id)
             self.store_messages([(chain_id, message, now)])
+            faults.reach("send.in_transaction")
             if message.dedupe is None:
                 return True
             stored = self.rows(Message).filter(chain_id=chain_id, dedupe_hash=dedupe_hash(message.kind, message.dedupe))

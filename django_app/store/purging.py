@@ -25,6 +25,7 @@ from django_app.models import (
 )
 from django_app.store.connected import Connected, chunks
 from django_app.store.retries import retried
+from durable_celery import faults
 from durable_celery.core import transitions as t
 from durable_celery.errors import NotRetryable
 from durable_celery.ports import EndedRoot, Removed
@@ -100,9 +101,10 @@ class Purging(Connected):
                 return Removed()  # another purge was faster
             steps = self._remove_steps([pk for pk, *_ in runs])
             messages = self._remove_messages({chain_id for _, chain_id, *_ in runs})
-            if steps >= ROWS or messages >= ROWS:
-                return Removed(steps=steps, messages=messages)
-            return Removed(instances=self._remove_runs(runs), steps=steps, messages=messages)
+            full = steps >= ROWS or messages >= ROWS
+            instances = 0 if full else self._remove_runs(runs)
+            faults.reach("purge.in_transaction")
+            return Removed(instances=instances, steps=steps, messages=messages)
 
     @retried
     def remove_leases(self, before: datetime) -> int:

@@ -19,6 +19,7 @@ from django_app.store.connected import CHUNK, by_size
 from django_app.store.retries import retried
 from django_app.store.steering import Steering
 from django_app.store.turns import marker_hash
+from durable_celery import faults
 from durable_celery.core import forking, journal
 from durable_celery.core import transitions as t
 from durable_celery.core.forking import Fork
@@ -85,6 +86,7 @@ class Repair(Steering):
             self.rows(StepResult).bulk_create([_replaced(run, place, result, now)])
             if message is not None:
                 self.store_messages([(run.chain_id, message, now)])
+            faults.reach("steer.in_transaction")
             return True
 
     def _set_aside(self, run: InstanceRow, place: Replacement, now: datetime) -> None:
@@ -129,6 +131,7 @@ class Repair(Steering):
                 )  # fmt: skip
             ends = end_of_poll(values["options"], now) if values["kind"] == journal.POLL else None
             step.update(**{**AFRESH, "end_by_at": ends}, scheduled_at=now, look_at=now)
+            faults.reach("steer.in_transaction")
 
     def _unseen(self, run: InstanceRow, position: str, group: str | None) -> bool:
         """Whether everything that it is a member of is open, and goes on as if it had not failed."""
@@ -158,6 +161,7 @@ class Repair(Steering):
                 state=t.RUNNING if plan.turn else t.PENDING, history_length=length, look_at=now + GRACE,
                 status_text=plan.status_text or "", cancel_requested_at=now if plan.cancelled else None, **subject,
             )  # fmt: skip
+            faults.reach("steer.in_transaction")
             copied = self.rows(StepResult).filter(instance_id=new.id, kind=journal.CHILD, state=t.SCHEDULED)
             self.start_again(new.id, list(copied.order_by("pk")), now, wakes)
 

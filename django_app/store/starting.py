@@ -14,6 +14,7 @@ from django_app.store.closing import Closing
 from django_app.store.connected import chunks
 from django_app.store.keys import KeyState, freed, verdict
 from django_app.store.retries import retried
+from durable_celery import faults
 from durable_celery.core import identity
 from durable_celery.core import transitions as t
 from durable_celery.ports import Created, NewInstance
@@ -48,6 +49,7 @@ class Starting(Closing):
             self._hand_over_keys(plan)
             created = self._answers(instances, plan)
             self._deliver(instances, plan, created)
+            faults.reach("start.in_transaction")
         return created
 
     # -- who has the keys ------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from django_app.store.maps import Maps
 from django_app.store.purging import Purging
 from django_app.store.restarting import Restarting
 from django_app.store.retries import retried
+from durable_celery import faults
 from durable_celery.core import journal
 from durable_celery.core import transitions as t
 from durable_celery.engine.verdicts import end_of_poll
@@ -50,6 +51,7 @@ class Steering(Restarting, Maps, Purging):
             )  # fmt: skip
             if asked:
                 self.store_messages([(run.chain_id, message, now)])
+                faults.reach("send.in_transaction")
             return "requested" if asked or run.state in BODY_OPEN else run.end
 
     @retried
@@ -64,6 +66,7 @@ class Steering(Restarting, Maps, Purging):
                 self.release_key(chain_id, t.TERMINATED)
                 if not self.terminate(chain_id, now, failure, wakes):
                     raise Refused
+                faults.reach("steer.in_transaction")
                 return "requested"
         except Refused:
             return self.newest_run(instance_id).end
@@ -76,6 +79,7 @@ class Steering(Restarting, Maps, Purging):
                 instance_id, Q(state__in=t.OPEN_STATES, paused_at__isnull=True),
                 paused_at=now, pause_reason=reason, revision=F("revision") + 1,
             )  # fmt: skip
+            faults.reach("steer.in_transaction")
         return run.state if run.state in t.OPEN_STATES else run.end
 
     @retried
@@ -86,6 +90,7 @@ class Steering(Restarting, Maps, Purging):
                 instance_id, Q(state__in=t.OPEN_STATES, paused_at__isnull=False),
                 paused_at=None, pause_reason="", revision=F("revision") + 1, look_at=now,
             )  # fmt: skip
+            faults.reach("steer.in_transaction")
         return run.state if run.state in t.OPEN_STATES else run.end
 
     # -- retry -----------------------------------------------------------------------------------------------------
@@ -107,6 +112,7 @@ class Steering(Restarting, Maps, Purging):
             self.reopen_run(run_id, chain_id, now, wakes if wakes is not None else [])
             if parent is not None:
                 self.take_failure_back(parent, run_id)
+            faults.reach("steer.in_transaction")
 
     def reopen_run(self, run_id: UUID, chain_id: UUID, now: datetime, wakes: list[Wake]) -> None:
         """Take back the turn that ended a run FAILED; what its parent makes of that is the caller's."""

@@ -13,6 +13,7 @@ from django_app.models import Message, WorkflowInstance
 from django_app.store.closing import Closing
 from django_app.store.connected import chunks
 from django_app.store.messages import GRACE
+from durable_celery import faults
 from durable_celery.core import identity
 from durable_celery.core import transitions as t
 from durable_celery.errors import KeyConflict
@@ -65,6 +66,7 @@ class Succession(Closing):
                 expected_at=successor.expected_at, **carried,
             )
         ])  # fmt: skip
+        faults.reach("turn.successor_in_transaction")
 
     def leave_unread(self, commit: TurnCommit, successor: Successor) -> None:
         """What this run took in and nobody in it asked for is the chain's again, in its old order.

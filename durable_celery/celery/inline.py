@@ -16,7 +16,7 @@ from uuid import UUID
 
 from celery.exceptions import SoftTimeLimitExceeded
 
-from durable_celery import sweeps
+from durable_celery import faults, sweeps
 from durable_celery.engine import attempts, turns
 from durable_celery.ports import Dispatch, TaskCall, TaskEnd, Transport
 from durable_celery.registry import registry
@@ -76,16 +76,17 @@ class InlineTransport:
         Returns how many were kept.
         """
         due = [one for one in dispatches if one.due_at is None or one.due_at <= self._clock.at]
-        self.hints.extend(Hint(step=one) for one in due)
-        self.accepted += len(due)
-        return len(due)
+        return sum(faults.post("message.step", Hint(step=one), self._keep) for one in due)
 
     def advance(self, instance_id: UUID, queue: str = "", *, delay: float = 0) -> bool:
         """Keep a hint that this instance has something to do."""
         self.instances[instance_id] = None
-        self.hints.append(Hint(instance=instance_id))
+        return faults.post("message.turn", Hint(instance=instance_id), self._keep)
+
+    def _keep(self, hint: Hint, later: float) -> None:
         self.accepted += 1
-        return True
+        if not later:  # what is late is as good as lost here: the clock finds its row
+            self.hints.append(hint)
 
     def queue_of(self, queue: str = "") -> str:
         """Where hints would go."""

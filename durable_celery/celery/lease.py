@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
-from durable_celery import runtime
+from durable_celery import faults, runtime
 from durable_celery.celery.gate import gate
 from durable_celery.celery.quiet import Sparing
 from durable_celery.engine import fleet
@@ -82,11 +82,13 @@ class HeldLease:
         return True
 
     def _keep(self) -> None:
+        faults.reach("lease.before_renewal")
         parts = runtime.current()
         parts.clock.measure()
         expires_at = parts.clock.now() + parts.settings.lease
         if self.id is not None and parts.store.renew_lease(self.id, expires_at, lag=self._lag()):
             logger.debug("lease %s renewed until %s", self.id, expires_at)
+            faults.reach("lease.after_renewal")
             return
         if self.id is not None:
             logger.warning(
@@ -111,6 +113,7 @@ class HeldLease:
         )
         self.id = lease_id
         self._on_change(lease_id)
+        faults.reach("lease.after_renewal")
 
 
 # -- what the kernel says ------------------------------------------------------------------------------------------

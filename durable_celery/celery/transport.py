@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from kombu.exceptions import OperationalError
 
+from durable_celery import faults
 from durable_celery.celery import canvas, eager, existing_task
 from durable_celery.celery.current_app import current_app
 from durable_celery.celery.producers import Producers
@@ -52,6 +54,11 @@ class Message:
     shadow: str | None = None  # the name people see
     route: str | None = None  # the name it is routed by
     options: Mapping[str, Any] = field(default_factory=dict)  # an existing task's own, of its class
+
+    @property
+    def point(self) -> str:
+        """The fault point at which it is sent."""
+        return "message.turn" if self.task == ADVANCE else "message.step"
 
 
 class CeleryTransport:
@@ -207,8 +214,7 @@ class CeleryTransport:
                 logger.debug("out of time after %d messages", len(done))
                 return
             try:
-                self._send(app, producer, message)
-                done.append(True)
+                done.append(faults.post(message.point, message, partial(self._send, app, producer)))
             except broken:
                 raise
             except Exception:
@@ -219,8 +225,9 @@ class CeleryTransport:
     def _left(self, began: float) -> float:
         return self._timeout - (time.monotonic() - began)
 
-    def _send(self, app: Any, producer: Any, message: Message) -> None:
+    def _send(self, app: Any, producer: Any, message: Message, later: float = 0.0) -> None:
         options = dict(message.options)
+        countdown = (message.countdown or 0.0) + later
         if message.queue:
             options["queue"] = message.queue
         if message.priority is not None:
@@ -229,8 +236,8 @@ class CeleryTransport:
             message.task,
             (),
             {},
-            countdown=message.countdown,
-            headers={HEADER: {**message.ids, "sent": time.time() + (message.countdown or 0)}},
+            countdown=countdown or None,
+            headers={HEADER: {**message.ids, "sent": time.time() + countdown}},
             producer=producer,
             retry=False,
             timeout=self._timeout / 2,

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from durable_celery import codec
+from durable_celery import codec, faults
 from durable_celery.core import identity, journal
 from durable_celery.core.children import ChildTerms
 from durable_celery.core.decision import Decision
@@ -79,6 +79,7 @@ def wake(rt: Runtime, wakes: Iterable[Wake]) -> None:
     for each in wakes:
         if each.delay > SOON or (each.join is not None and not rt.store.has_news(each.instance_id, each.join)):
             continue
+        faults.reach("children.before_wake")
         if not rt.transport.advance(each.instance_id, each.queue, delay=each.delay):
             return
 

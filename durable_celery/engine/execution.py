@@ -153,6 +153,7 @@ def _beat(rt: Runtime, step: OpenStep, terms: verdicts.Terms) -> Callable[[Any],
         )
         silent = None if terms.heartbeat is None else now + timedelta(seconds=terms.heartbeat)
         looks = (x for x in (step.close_at, silent, step.end_by_at) if x is not None)
+        faults.reach("heartbeat.before")
         answer = rt.store.heartbeat(step.id, step.token or "", text, now, min(looks, default=None))
         told[0] = answer.cancel_requested or not answer.current
         return told[0]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from durable_celery import codec
+from durable_celery import codec, faults
 from durable_celery.core import journal, transitions
 from durable_celery.core.decision import Decision, Opening
 from durable_celery.core.journal import Entry
@@ -33,7 +33,9 @@ def publish(rt: Runtime, commit: TurnCommit) -> None:
     """Send the members that may start, page by page; the sweep sends what is lost, or not taken within the time."""
     if commit.members:
         for page in rt.store.member_dispatches(commit.instance_id, list(commit.members)):
+            faults.reach("map.before_page")
             rt.transport.dispatch(page, commit.now)
+            faults.reach("map.after_page")
 
 
 def _members(rt: Runtime, opening: Opening, now: datetime) -> NewMembers:

@@ -6,6 +6,7 @@ import os
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from durable_celery import faults
 from durable_celery.core import identity, transitions
 from durable_celery.core.decision import Continuation
 from durable_celery.core.failure import failure_of, printable
@@ -48,6 +49,7 @@ def next_id(last: InstanceRow, now: datetime) -> UUID:
 
 def follow(rt: Runtime, run: Successor, last: InstanceRow) -> str:
     """After the commit: go on with the new run right here, or ask whoever its queue belongs to."""
+    faults.reach("continue.after_commit")
     if run.queue == last.queue:
         return "more"
     rt.transport.advance(run.id, run.queue)

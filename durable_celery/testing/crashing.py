@@ -155,12 +155,10 @@ class Trial:
         """Run it to its end, and say what came of it."""
         harness = self.harness
         with mock.patch.object(successors, "next_id", _next_id):
-            with process.at_work(), runtime.current().store.transaction():
-                handle = self.starter.start(*self.args, **self.kwargs)
-            run: Run[Any] = Run(handle, harness._steps_of)
+            run: Run[Any] = Run(self._started(process), harness._steps_of)
             harness._settle()
             for _ in range(HOPS):
-                self._act(run)
+                self._act(run, process)
                 due_at = _next_due(harness._store)
                 if due_at is None or harness._store.all_ended(UUID(run.id)):
                     return self._seen(run, process)
@@ -170,19 +168,29 @@ class Trial:
                 return self._seen(run, process)
         raise AssertionError(f"after {HOPS} hops of the clock {run!r} is still not at an end")
 
+    def _started(self, process: Process) -> Any:
+        """Whoever starts it does so again, if nothing has come of it."""
+        started: list[Any] = []
+        while not started:
+            with process.at_work(), runtime.current().store.transaction():
+                started.append(self.starter.start(*self.args, **self.kwargs))
+        return started[-1]
+
     def _seen(self, run: Run[Any], process: Process) -> Seen:
         process.counted()
         effects = self.effects() if self.effects is not None else None
         return seen_of(self.harness._store, run, process.begun, process.kept, effects)
 
-    def _act(self, run: Run[Any]) -> None:
+    def _act(self, run: Run[Any], process: Process) -> None:
         if self.during is None:
             return
         for _ in range(ACTS):
-            before = self.harness._transport.accepted
-            self.during(run)
+            before = self.harness._transport.accepted, process.died
+            with process.at_work():
+                self.during(run)
             self.harness._settle()
-            if self.harness._transport.accepted == before or self.harness._store.all_ended(UUID(run.id)):
+            quiet = (self.harness._transport.accepted, process.died) == before
+            if quiet or self.harness._store.all_ended(UUID(run.id)):
                 return
         raise AssertionError(
             f"during= was called {ACTS} times at one moment and each time had something to do; it should go by what it "
@@ -205,6 +213,7 @@ class Process:
         self._target = target
         self._die = die
         self._times: Counter[str] = Counter()
+        self._hook: faults.Hook | None = None
 
     @property
     def is_to_die(self) -> bool:
@@ -213,8 +222,9 @@ class Process:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Around a message or a tick."""
-        faults.set_hook(self.reach)
+        """Around a message, a tick or what the outside does; of one inside another, the inner one dies."""
+        before, self._hook = self._hook, self.reach
+        faults.set_hook(self._hook)
         try:
             yield
         except Killed:
@@ -222,7 +232,8 @@ class Process:
             self.died = True
             self._recover()
         finally:
-            faults.set_hook(None)
+            self._hook = before
+            faults.set_hook(before)
 
     def reach(self, name: str) -> None:
         """It is at a point."""
