@@ -2,6 +2,7 @@
 # make test      style, types, directions, then the tests on every pair of database and broker found here
 # make check     style, types, directions alone
 # make nightly   what `make test` leaves out: more examples, what takes minutes or measures time, every version supported
+# make chaos     mixed workflows while workers, broker and database break: SEED= DURATION= PAIR= DATABASE_URL= BROKER_URL=
 # make docs      the documentation, as HTML in docs/_build
 #
 # Each makes the virtual environment it needs in $(VENV) with the first Python of 3.10 to 3.13 found here.
@@ -11,9 +12,13 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 p
 	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && { echo $$p; break; }; done)
 BIN := $(VENV)/bin
 ARGS ?=
+DURATION ?= 120
+PAIR ?= postgres+redis
+CHAOS_PAIRS := postgres+redis postgres+rabbitmq mariadb+redis sqlite+filesystem
+export DATABASE_URL BROKER_URL
 COMMA := ,
 
-.PHONY: demo test check nightly docs clean
+.PHONY: demo test check chaos nightly docs clean
 
 demo: $(VENV)/.demo
 	$(BIN)/python example_project/manage.py demo $(ARGS)
@@ -27,10 +32,14 @@ check: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+chaos: $(VENV)/.test
+	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED)) --duration $(DURATION) --pair $(PAIR) $(ARGS)
+
 nightly: $(VENV)/.test $(VENV)/.nightly
 	$(BIN)/python tests/run.py --night-alone $(ARGS)
 	$(BIN)/python benchmarks/recovery.py --output benchmarks/recovery.txt
 	TEST_DB=postgres TEST_BROKER=redis $(BIN)/python -m benchmarks.purge
+	for pair in $(CHAOS_PAIRS); do for run in 1 2 3; do $(BIN)/python -m tests.chaos --pair $$pair || exit 1; done; done
 	PYENV_VERSION="$$(pyenv versions --bare 2>/dev/null | grep -E '^3\.1[0-3]\.' | paste -sd: -)" $(BIN)/nox
 
 docs: $(VENV)/.docs

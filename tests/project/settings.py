@@ -2,7 +2,7 @@
 
 TEST_DURABLE_CELERY, TEST_CELERY, TEST_BROKER_OPTIONS and TEST_DATABASE, each a JSON object, change settings of worker
 processes: `{"LEASE": 2}`, `{"task_always_eager": true}`, `{"visibility_timeout": 3}`, `{"CONN_MAX_AGE": 600}`.
-TEST_RESULTS=django-db keeps results.
+TEST_RESULTS=django-db keeps results. TEST_APPS, a JSON list, adds apps.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ INSTALLED_APPS = [
     "django_celery_beat",
     "durable_celery",
     "tests.project.testapp",
+    *json.loads(os.environ.get("TEST_APPS", "[]")),
 ]
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",

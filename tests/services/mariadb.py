@@ -53,16 +53,19 @@ def start(port: int | None = None) -> Service | None:
         "--character-set-server=utf8mb4",
         "--collation-server=utf8mb4_general_ci",
         "--max-connections=200",
-        "--innodb-flush-log-at-trx-commit=0",
+        "--innodb-flush-log-at-trx-commit=2",  # what was committed outlives the server, if not the machine
         "--innodb-buffer-pool-size=64M",
     ]
-    pid = launch([server, "--no-defaults", *options], user=user, folder=folder)
+    command = (server, "--no-defaults", *options)
+    pid = launch(command, user=user, folder=folder)
     service = Service(
         name="mariadb",
         url=f"mysql://test:test@127.0.0.1:{port}/test",
         source="program",
         pids=(pid,),
         folder=str(folder),
+        command=command,
+        user=user,
     )
     return wait_until_ready(service, lambda: answers("127.0.0.1", port))
 

@@ -49,13 +49,16 @@ def start(port: int | None = None) -> Service | None:
     run([*initialise, "--locale=C.UTF-8" if sys.platform == "linux" else "--locale=C"], user=user, folder=folder)
     settings = {**SETTINGS, "port": str(port), "unix_socket_directories": str(folder)}
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-    pid = launch([str(programs / "postgres"), "-D", "data", *options], user=user, folder=folder)
+    command = (str(programs / "postgres"), "-D", "data", *options)
+    pid = launch(command, user=user, folder=folder)
     service = Service(
         name="postgres",
         url=f"postgres://postgres@127.0.0.1:{port}/postgres",
         source=source,
         pids=(pid,),
         folder=str(folder),
+        command=command,
+        user=user,
     )
     return wait_until_ready(service, lambda: answers("127.0.0.1", port))
 

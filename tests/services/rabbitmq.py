@@ -12,14 +12,18 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.services.service import (
     Service,
+    ServiceError,
     answer,
+    clean,
     free_port,
     from_environment,
+    identity,
     launch,
     private_folder,
     unprivileged,
@@ -46,15 +50,36 @@ def start(port: int | None = None, *, settings: str = "") -> Service | None:
     mapper_port = free_port()
     write_settings(folder, settings)
     mapper_pid = launch([mapper, "-port", str(mapper_port), "-address", "127.0.0.1"], user=user, folder=folder)
-    pid = launch([server], user=user, folder=folder, env=environment(folder, port, mapper_port))
+    env = environment(folder, port, mapper_port)
+    pid = launch([server], user=user, folder=folder, env=env)
     service = Service(
         name="rabbitmq",
         url=f"amqp://{ACCOUNT}:{ACCOUNT}@127.0.0.1:{port}//",
         source="program",
         pids=(pid, mapper_pid),
         folder=str(folder),
+        command=(server,),
+        user=user,
+        env=env,
     )
     return wait_until_ready(service, lambda: answers("127.0.0.1", port))
+
+
+def ask(service: Service, expression: str, *, seconds: float = 30) -> str:
+    """What an Erlang expression gives on a private server: `rabbitmqctl eval`."""
+    program = Path(service.command[0]).with_name("rabbitmqctl")
+    done = subprocess.run(
+        [str(program), "-q", "eval", expression],
+        cwd=service.folder,
+        env=clean(service.env),
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        **identity(service.user),
+    )
+    if done.returncode != 0:
+        raise ServiceError(f"rabbitmqctl eval {expression!r} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout.strip()
 
 
 def share(url: str, number: int) -> str:

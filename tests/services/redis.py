@@ -33,7 +33,8 @@ def start(port: int | None = None) -> Service | None:
         return None
     port = port or free_port()
     folder = private_folder("redis", None)
-    options = [
+    command = (
+        program,
         "--port",
         str(port),
         "--bind",
@@ -44,9 +45,12 @@ def start(port: int | None = None) -> Service | None:
         "no",
         "--databases",
         str(DATABASES),
-    ]
-    pid = launch([program, *options, "--dir", str(folder)], user=None, folder=folder)
-    service = Service(name="redis", url=f"redis://127.0.0.1:{port}/0", source=source, pids=(pid,), folder=str(folder))
+        "--dir",
+        str(folder),
+    )
+    pid = launch(command, user=None, folder=folder)
+    url = f"redis://127.0.0.1:{port}/0"
+    service = Service(name="redis", url=url, source=source, pids=(pid,), folder=str(folder), command=command)
     return wait_until_ready(service, lambda: answers("127.0.0.1", port))
 
 

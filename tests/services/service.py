@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypedDict
 from urllib.parse import urlsplit
@@ -34,6 +34,7 @@ class Service:
     """Where a service listens, and what to end when it is no longer needed.
 
     `source` is "environment", "program" or "wheel"; only the last two have processes and a folder of their own.
+    The first process is the server's, by `command`, as `user`.
     """
 
     name: str
@@ -41,6 +42,18 @@ class Service:
     source: str
     pids: tuple[int, ...] = ()
     folder: str | None = None
+    command: tuple[str, ...] = ()
+    user: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def halt(self, number: signal.Signals = signal.SIGKILL, *, patience: float = 20) -> None:
+        """End the server alone, in the way of `number`; its folder, and with it what it keeps on disk, stays."""
+        end(self.pids[0], patience=patience, first=number)
+
+    def relaunch(self) -> Service:
+        """Start the halted server again over its folder, ready or not. The service as it is from now on."""
+        pid = launch(self.command, user=self.user, folder=Path(self.folder or "."), env=self.env)
+        return replace(self, pids=(pid, *self.pids[1:]))
 
     def stop(self) -> None:
         """End the processes, remove the folder. A service of the environment is left alone; a second call is fine."""
@@ -134,9 +147,9 @@ def answer(host: str, port: int, question: bytes, size: int = 64) -> bytes:
         return b""
 
 
-def end(pid: int, *, patience: float = 20) -> None:
-    """SIGTERM to the process group of `pid`, and SIGKILL if it is still there after `patience` seconds."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
+def end(pid: int, *, patience: float = 20, first: signal.Signals = signal.SIGTERM) -> None:
+    """`first` to the process group of `pid`, and SIGKILL if it is still there after `patience` seconds."""
+    for number in (first, signal.SIGKILL):
         try:
             os.killpg(pid, number)
         except (ProcessLookupError, PermissionError):
