@@ -99,7 +99,7 @@ def _processes(now: datetime, patience: timedelta) -> Iterator[Finding]:
     heartbeat = EngineHeartbeat.objects.filter(pk=1).first()
     ticked = heartbeat.last_tick_at if heartbeat else None
     if ticked is None or now - ticked > patience:
-        since = f"since {looks.moment(ticked)}" if ticked else "ever"
+        since = f"for {_seconds(now - ticked)}, since {looks.moment(ticked)}" if ticked else "ever"
         yield Finding(
             id="tick",
             text=f"no tick {since}: timers do not fire, retries do not start, dead workers are not noticed",
@@ -193,11 +193,11 @@ def _queues(now: datetime, patience: timedelta) -> Iterator[Finding]:
 
 def _steps(now: datetime, patience: timedelta) -> Iterator[Finding]:
     late = now - patience
-    overdue = StepResult.objects.due(late)
-    if count := len(overdue.values_list("id", flat=True)[:COUNTED]):
+    overdue = list(StepResult.objects.due(late).values_list("look_at", flat=True)[:COUNTED])
+    if count := len(overdue):
         yield Finding(
             id="overdue",
-            text=f"{count} steps, timers or time-outs are due for more than {patience.total_seconds():g} s",
+            text=f"{count} timers, steps or time-outs are overdue by up to {_seconds(now - overdue[0])}",
             do="the ticks do not keep up or fail: read the log of a worker for durable_celery",
             count=count,
         )
@@ -221,6 +221,10 @@ def _steps(now: datetime, patience: timedelta) -> Iterator[Finding]:
             count=len(found),
             examples=found[:NAMED],
         )
+
+
+def _seconds(span: timedelta) -> str:
+    return f"{span.total_seconds():.0f} s"
 
 
 def _sample(rows: QuerySet[WorkflowInstance]) -> list[str]:

@@ -133,3 +133,16 @@ def pump(transactional_db: None) -> Iterator[Pump]:
 
     with Pump() as pump:
         yield pump
+
+
+@pytest.fixture
+def page(live_server: Any, admin_user: Any) -> Iterator[Any]:
+    """A page of a browser that is logged in as the admin."""
+    from django.test import Client
+
+    from tests import browser
+
+    client = Client()
+    client.force_login(admin_user)
+    with browser.opened(live_server.url, client.cookies["sessionid"].value) as page:
+        yield page

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
-from django.test import Client
 
 from django_app.models import WorkflowInstance
 from durable_celery import Signal, Workflow, step, workflow
 from durable_celery.core import transitions as t
+from tests.browser import outside_the_browser
 from tests.pump import Pump
 
 pytestmark = [pytest.mark.browser, pytest.mark.engine]
 
 XSS = "<script>window.p=1</script>\"'><img src=x onerror=window.p=1>"
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 LIST = "/admin/durable_celery/workflowinstance/"
 
 sold = Signal("browser.sold")
@@ -45,25 +41,6 @@ def selling(text: str) -> Workflow[Any]:
 @workflow(name="tests.browser.failing", key=lambda text: text[:180])
 def failing(text: str) -> Workflow[Any]:
     return (yield from breaks(text))
-
-
-@pytest.fixture
-def page(live_server: Any, admin_user: User) -> Iterator[Any]:
-    """A page of a browser that is logged in as the admin; relative addresses are those of the server."""
-    # Imported here: only those who ask for these tests have it.
-    from playwright.sync_api import sync_playwright
-
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    assert found is not None, f"no browser: install one of {', '.join(BROWSERS)}"
-    client = Client()
-    client.force_login(admin_user)
-    cookie = {"name": "sessionid", "value": client.cookies["sessionid"].value, "url": live_server.url}
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage"])
-        context = browser.new_context(base_url=live_server.url)
-        context.add_cookies([cookie])  # type: ignore[list-item]
-        yield context.new_page()
-        browser.close()
 
 
 @pytest.fixture
@@ -107,19 +84,3 @@ def state_of(id: str) -> tuple[str, bool, str]:
     row = WorkflowInstance.objects.get(pk=UUID(id))
     message = LogEntry.objects.get().change_message
     return row.state, row.cancel_requested_at is not None, message[message.index("Reason") :]
-
-
-def outside_the_browser(read: Any) -> Any:
-    """In a thread of its own: the browser's driver leaves an event loop in this one, where Django refuses queries."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    from django.db import connections
-
-    def call() -> Any:
-        try:
-            return read()
-        finally:
-            connections.close_all()
-
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(call).result()
