@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import F, Subquery
 
+from django_app import snapshots
 from django_app.announcing import AnnouncingStore
 from django_app.models import Message, WorkflowInstance
 from django_app.store.attempts import WORKING, Attempts
@@ -68,6 +70,14 @@ class TestedStore(AnnouncingStore):
                 for _, call, _ in pending:
                     if getattr(call, "outlives", False):
                         call()
+
+    def copy_databases(self, folder: Path) -> None:
+        """Copy each database in use into files there; ``UsageError`` where no other process could go on with those."""
+        snapshots.copy_into(folder, self.alias)
+
+    def use_copies(self, folder: Path) -> None:
+        """In a forked process: work on such copies, and leave the connections of the parent alone."""
+        snapshots.use(folder, self.alias)
 
     @contextmanager
     def undone(self) -> Iterator[None]:

@@ -11,8 +11,9 @@ from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInst
 from durable_celery.ports.maps import EndedMembers, NewMembers, Progress
 from durable_celery.ports.processes import Announced, Heartbeat, Lease
 from durable_celery.ports.purge import EndedRoot, Removed
-from durable_celery.ports.store import Store, TestedStore
+from durable_celery.ports.store import Store
 from durable_celery.ports.tasks import TaskCall, TaskEnd
+from durable_celery.ports.tested import TestedStore
 from durable_celery.ports.transport import Client, Transport
 from durable_celery.ports.turn import Committed, Dispatch, NewEntry, NotLiked, Settled, Successor, TurnCommit, Wake
 

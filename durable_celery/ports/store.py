@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from durable_celery.core.forking import Fork
@@ -16,6 +16,9 @@ from durable_celery.ports.maps import EndedMembers, Progress
 from durable_celery.ports.processes import Announced, Heartbeat, Lease
 from durable_celery.ports.purge import EndedRoot, Removed
 from durable_celery.ports.turn import Committed, Dispatch, TurnCommit, Wake
+
+if TYPE_CHECKING:
+    from durable_celery.ports.tested import TestedStore
 
 
 class Store(Protocol):
@@ -317,30 +320,3 @@ class Store(Protocol):
 
     def remove_leases(self, before: datetime) -> int:
         """Remove leases that were declared dead before ``before``."""
-
-
-class TestedStore(Store, Protocol):
-    """The store of the testing kit. What is open when it is made is not the tested code's: it counts as committed."""
-
-    claimed: list[tuple[UUID, str, str]]  # run, position and name of each step that a worker began, in order
-
-    def runs_of(self, chain_id: UUID) -> Sequence[UUID]:
-        """The runs of a chain, in order."""
-
-    def run_committed(self) -> None:
-        """Run the ``on_commit`` calls that wait only for the transaction around the test."""
-
-    def lose_committed(self) -> None:
-        """Forget them, but those with an attribute ``outlives``: the process that would have run them is dead."""
-
-    def undone(self) -> AbstractContextManager[None]:
-        """What the block writes, on any alias, is gone after it."""
-
-    def tree(self, chain_id: UUID) -> Mapping[UUID, str]:
-        """The runs of a chain and of its children, theirs and so on, each with a name that says where it stands."""
-
-    def all_ended(self, chain_id: UUID) -> bool:
-        """Whether all of these have ended."""
-
-    def next_message(self) -> datetime | None:
-        """When the tick looks at the oldest message that no turn took in, of those that came minutes ago at most."""

@@ -62,9 +62,8 @@ def _error(failure: str | None) -> str:
     return Failure.from_text(failure).type if failure else ""
 
 
-def difference(straight: Seen, other: Seen | None, *, crashes: int) -> str | None:
+def difference(straight: Seen, other: Seen, *, crashes: int) -> str | None:
     """What is not as it was on the straight run, in words; None if nothing is."""
-    assert other is not None
     for name in dict.fromkeys([*straight.ends, *other.ends]):
         was, now = straight.ends.get(name), other.ends.get(name)
         if was != now:

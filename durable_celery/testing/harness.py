@@ -19,10 +19,11 @@ from durable_celery.messages import Signal
 from durable_celery.ports import TestedStore
 from durable_celery.runtime import Runtime
 from durable_celery.testing import mocks
-from durable_celery.testing.crashing import Report, everywhere
+from durable_celery.testing.crashing import everywhere
 from durable_celery.testing.determinism import decide_twice
 from durable_celery.testing.mocks import Mock
 from durable_celery.testing.replaying import disagreement, disagreement_elsewhere, recorded
+from durable_celery.testing.reports import Report
 from durable_celery.testing.runs import Run, handle_of
 from durable_celery.twins import Starts
 
@@ -193,6 +194,9 @@ class Harness:
         *args: Any,
         during: Callable[[Run[Any]], object] | None = None,
         effects: Callable[[], object] | None = None,
+        real: bool = False,
+        sample: int | None = None,
+        seed: int = 0,
         **kwargs: Any,
     ) -> Report:
         """Run the workflow once for each point of the engine it passes, with a crash there, and compare.
@@ -210,10 +214,17 @@ class Harness:
         each run; what it returns, such as rows that steps have written, must be the same each time. All that a run
         writes to the database is undone after it; what steps do elsewhere is not.
 
+        ``sample``: crash at so many of the points only, at least at one of each name, chosen by ``seed``.
+        ``real``: each crash is a process that is killed (SIGKILL), and another goes on with what it has left, both on a
+        copy of the database. On Linux with SQLite alone, in a test without a transaction around it
+        (``transactional_db``, ``TransactionTestCase``); ``effects()`` must look at the database or at files.
+
         Moments in arguments and results are not compared: to recover takes (virtual) seconds.
         """
         self._refuse_inside("crash_everywhere")
-        return everywhere(self, workflow, args, kwargs, during=during, effects=effects)
+        return everywhere(
+            self, workflow, args, kwargs, during=during, effects=effects, real=real, sample=sample, seed=seed
+        )
 
     # -- parts
 
