@@ -199,6 +199,8 @@ class Migration(migrations.Migration):
                 ("history_length", models.IntegerField(default=0)),
                 ("waiting_for", models.TextField(blank=True, default="")),
                 ("left_at", django_app.models.moments.MomentField(blank=True, null=True)),
+                ("turn_deaths", models.IntegerField(default=0)),
+                ("turn_begun_at", django_app.models.moments.MomentField(blank=True, null=True)),
                 ("waiting_since", django_app.models.moments.MomentField(blank=True, null=True)),
                 ("status_text", models.TextField(blank=True, default="")),
                 ("blocked_by", models.TextField(blank=True, default="")),

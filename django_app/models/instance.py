@@ -45,6 +45,8 @@ class WorkflowInstance(models.Model):
     status_text = models.TextField(default="", blank=True)
     blocked_by = models.TextField(default="", blank=True)  # fingerprints, each with a blank behind it
     left_at = MomentField(null=True, blank=True)  # since when it is left to workers of other code
+    turn_deaths = models.IntegerField(default=0)  # turns since the last committed one that took their process along
+    turn_begun_at = MomentField(null=True, blank=True)  # of a late turn that was begun and not committed yet
 
     args = models.TextField(default="", blank=True)
     result = models.TextField(null=True, blank=True)  # noqa: DJ001 - None is "no result", "null" is None

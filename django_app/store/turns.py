@@ -111,7 +111,7 @@ class Turns(Updates, Succession, Starting, Maps):
     def _block(self, commit: TurnCommit) -> Sequence[Dispatch]:
         values: dict[str, Any] = {
             "state": t.BLOCKED, "failure": commit.failure, "waiting_for": commit.waiting_for, "look_at": commit.look_at,
-            "waiting_since": commit.now, "left_at": None,
+            "waiting_since": commit.now, "left_at": None, "turn_deaths": 0, "turn_begun_at": None,
             "blocked_by": Concat(F("blocked_by"), Value(f"{commit.fingerprint} ")),
         }  # fmt: skip
         self._swap(commit, values)
@@ -246,6 +246,7 @@ def _values(commit: TurnCommit, *, final: bool) -> dict[str, Any]:
         "waiting_since": commit.now if commit.state == t.WAITING else None,
         "blocked_by": "".join(f"{each} " for each in commit.misfits), "left_at": None,
         "look_at": None if final else commit.look_at, "warn_at": commit.warn_at,
+        "turn_deaths": 0, "turn_begun_at": None,
         "started_at": Coalesce(F("started_at"), Value(commit.now, output_field=MomentField())),
     }  # fmt: skip
     if commit.fingerprint:

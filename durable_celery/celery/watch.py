@@ -19,7 +19,7 @@ from durable_celery import sweeps
 from durable_celery.celery.errands import Errands
 from durable_celery.celery.seat import Seat
 from durable_celery.celery.shared_queue import SharedQueue
-from durable_celery.engine import turns
+from durable_celery.engine import deaths
 
 EVERY = 0.1  # seconds between two looks
 AGAIN = 2.0  # seconds after which a dead child's claims are looked for a second time
@@ -112,6 +112,8 @@ class Watch:
         if child.pid in self._killed:
             self._killed.discard(child.pid)
             reason = f"{reason}: it went on after its time was up"
+        elif busy and reading is not None and (instance := reading.instance) is not None:
+            self._errands.add(reason, lambda: deaths.note(instance, reason))
         self._release(child.pid, reason)
         # The database may commit a claim that the child had sent before it died after we have looked.
         self._again.append((now + AGAIN, child.pid, reason))
@@ -135,7 +137,7 @@ class Watch:
         self._killed.add(child.pid)
         os.kill(child.pid, signal.SIGKILL)
         if (instance := reading.instance) is not None:
-            self._errands.add(f"blocking instance {instance}", lambda: turns.block_endless(instance))
+            self._errands.add(f"blocking instance {instance}", lambda: deaths.block_endless(instance))
 
 
 def exit_code(child: Child) -> int | None:

@@ -147,6 +147,13 @@ def has_new(journal: Journal, now: datetime) -> bool:
     )
 
 
+def news_at(journal: Journal, now: datetime) -> datetime | None:
+    """Since when there is something for a turn to take in; None if there is nothing."""
+    sent = (message.stored_at for message in journal.messages if message.taken_turn is None)
+    ended = (_ended_at(entry, now) for entry in journal.entries if entry.taken_turn is None)
+    return min((*sent, *(at for at in ended if at is not None)), default=None)
+
+
 def _event(outcome: Entry | Message, *, turn: int, order: int, at: datetime) -> Event:
     if isinstance(outcome, Entry):
         return Event(turn=turn, order=order, at=at, entry=outcome)

@@ -31,6 +31,7 @@ from durable_celery.engine import (
     execution,
     fleet,
     history,
+    lost_turns,
     maps,
     opened,
     polls,
@@ -63,14 +64,15 @@ def advance(instance_id: UUID) -> None:
     rt.transport.advance(instance_id, delay=0.1)
 
 
-def block_endless(instance_id: UUID) -> None:
-    """A turn of this instance could not be stopped, and its process was ended: no other is to go the same way."""
+def block(instance_id: UUID, decision: Decision) -> None:
+    """Let this BLOCKED ``decision`` be the next turn, whose body is not run."""
     rt = runtime.current()
     loaded = rt.store.load(instance_id)
     if loaded is None or not _is_open(loaded.instance):
         return
     fingerprint = registry.workflow(loaded.instance.name, loaded.instance.version).fingerprint
-    decision = budget.blocked(rt.settings.turn_timeout, "a call into C that never came back; its process was ended")
+    if loaded.instance.state == transitions.BLOCKED and fingerprint in loaded.instance.blocked_by:
+        return
     _commit(rt, _commit_of(rt, loaded, decision, fingerprint, rt.clock.now()), loaded)
 
 
@@ -101,7 +103,7 @@ def _turn(rt: Runtime, instance_id: UUID) -> str:
         return "parked"
     if fleet.passes_on(rt, instance, definition.fingerprint, now):
         return "parked"
-    decision = _decide(rt, loaded, definition, now)
+    decision = lost_turns.begin(rt, loaded, now) or _decide(rt, loaded, definition, now)
     if fleet.leaves(rt, instance, definition.fingerprint, decision, now):
         return "parked"
     decision = history.limited(decision, loaded.journal, instance.name, rt.settings)

@@ -79,7 +79,8 @@ class InstanceRow:
 
     ``turn_at`` is now() of that turn. ``blocked_by`` are the fingerprints that have tried this block, or that do not
     fit this journal. ``left_at``: since when it is left to workers of other code.
-    ``closing_as`` is the final state a COMPENSATING instance goes to.
+    ``closing_as`` is the final state a COMPENSATING instance goes to. ``turn_deaths``: turns since the last committed
+    one that took their process along; ``turn_begun_at``: of a late one that was begun and not committed yet.
     """
 
     id: UUID
@@ -112,6 +113,8 @@ class InstanceRow:
     parent_position: str
     attributes: Mapping[str, Any]
     context: Mapping[str, Any]
+    turn_deaths: int = 0
+    turn_begun_at: datetime | None = None
     parent_chain_id: UUID | None = None  # its parent's id for people; known where a turn is loaded
 
 

@@ -216,10 +216,7 @@ class Store(Protocol):
         """Set the deadlines of a running attempt anew, if ``token`` is still current."""
 
     def change_step(self, step: OpenStep, change: StepChange, *, record: AttemptRecord | None = None) -> Changed:
-        """Write ``change`` where id, token, attempt and state are still those of ``step``.
-
-        Promote held members if it ended.
-        """
+        """Write ``change`` where id, token, attempt and state are as in ``step``; if it ended, promote held members."""
 
     def token_of(self, step_id: int) -> str:
         """What the outside names a step by: signed, the same for every attempt."""
@@ -269,12 +266,17 @@ class Store(Protocol):
     def bury_lease(self, lease_id: UUID, now: datetime, *, expired_by: datetime | None = None) -> bool:
         """Declare a lease dead; with ``expired_by`` only if it has expired before that. True for the one who did it."""
 
+    def count_turn_death(self, instance_id: UUID) -> tuple[int, str]:
+        """A process died in a turn; how many since the last committed one (0: it is not open), and the run's queue."""
+
+    def note_late_turn(self, instance_id: UUID, revision: int, deaths: int, now: datetime) -> bool:
+        """A turn that comes late begins, after so many lost ones; False if the revision moved."""
+
     def close_lease(self, lease_id: UUID) -> None:
         """Remove a lease whose process ends in good order."""
 
     def claims(self, *, lease_id: UUID | None = None, pid: int | None = None, limit: int = 1000) -> Sequence[OpenStep]:
-        """RUNNING (and ABANDONED) steps of one lease (and child), or of dead and vanished leases when ``lease_id`` is
-        None."""
+        """RUNNING (and ABANDONED) steps of one lease (and child); of dead and vanished ones if ``lease_id`` is None."""
 
     # the clock
     def take_tick(self, now: datetime, interval: timedelta, by: str) -> datetime | None:
@@ -284,8 +286,7 @@ class Store(Protocol):
         """A tick that Beat had sent was taken; noted once an interval."""
 
     def due_steps(self, now: datetime, limit: int) -> Sequence[OpenStep]:
-        """Rows whose ``look_at`` has come, oldest first, of any kind, of instances that are neither paused nor
-        blocked."""
+        """Rows whose ``look_at`` has come, oldest first, of any kind; none of paused or blocked instances."""
 
     def postpone_step(self, step: OpenStep, look_at: datetime | None, *, resends: int | None = None) -> bool:
         """Move ``look_at`` if nobody else has: the sweep that wins acts, any other does nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import time
 from pathlib import Path
 
@@ -99,3 +100,39 @@ def never_ending(how: str, path: str) -> Workflow[None]:
             except BaseException:
                 continue
     re.match(r"(a|aa)+$", "a" * 60 + "b")
+
+
+@step(name="tests.prefork.eats")
+def eats(path: str, megabytes: int) -> int:
+    note(path)
+    return len(bytearray(megabytes * 1024 * 1024)) // 1024 // 1024
+
+
+@workflow(name="tests.prefork.eating")
+def eating(path: str, times: int, megabytes: int) -> Workflow[list[int]]:
+    eaten = []
+    for _ in range(times):
+        eaten.append((yield from eats(path, megabytes)))
+    return eaten
+
+
+@step(name="tests.prefork.deadly_step")
+def deadly_step(path: str) -> None:
+    note(path)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@workflow(name="tests.prefork.dying_in_a_step")
+def dying_in_a_step(path: str) -> Workflow[None]:
+    yield from deadly_step(path)
+
+
+@workflow(name="tests.prefork.dying_in_a_turn")
+def dying_in_a_turn(how: str, path: str) -> Workflow[None]:
+    """Each of its second turns notes that it was taken, and ends its process."""
+    yield from quick(path)
+    with Path(f"{path}.turns").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    if how == "exit":
+        os._exit(0)
+    os.kill(os.getpid(), signal.SIGSEGV if how == "crash" else signal.SIGKILL)

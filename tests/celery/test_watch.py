@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from types import SimpleNamespace
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -12,6 +13,7 @@ from durable_celery import sweeps
 from durable_celery.celery.errands import Errands
 from durable_celery.celery.seat import Seat
 from durable_celery.celery.watch import UNKNOWN, Child, Watch, ending, exit_code
+from durable_celery.engine import deaths
 from tests.processes import eventually
 
 
@@ -130,6 +132,28 @@ def test_a_child_past_its_deadline_is_killed_once_and_the_reason_told(watch, poo
     watch._look(100.2)
     ((_, _, reason),) = released
     assert "after its time was up" in reason
+
+
+@pytest.mark.parametrize("where", ["in a turn", "in a step", "between two messages", "another child's turn", "killed"])
+def test_a_death_is_a_turns_only_if_the_child_was_in_it(watch, pool, seat, monkeypatch, where):
+    noted: list[Any] = []
+    monkeypatch.setattr(deaths, "note", lambda *given: noted.append(given))
+    monkeypatch.setattr(deaths, "block_endless", lambda instance: None)
+    pool.append(FakeProcess(0))
+    pid, instance = pool[0].pid, uuid4()
+    slot = seat.board.slot(0, pid if where != "another child's turn" else pid + 1)
+    if where != "between two messages":
+        slot.begin()
+    if where != "in a step":
+        slot.deadline(99.0 if where == "killed" else 1000.0, instance)
+    if where == "between two messages":
+        slot.end()
+    watch._look(100.0)
+    pool[0].kill()
+    eventually(lambda: exit_code(Child(pid=pid, index=0, process=pool[0])) is not None, "its end")
+    watch._look(100.1)
+    told = f"pool process {pid} of w@host was killed by SIGKILL"
+    assert noted == ([(instance, told)] if where == "in a turn" else [])
 
 
 def test_the_deadline_of_an_earlier_child_of_that_place_means_nobody(watch, pool, seat):
