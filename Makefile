@@ -37,6 +37,7 @@ chaos: $(VENV)/.test
 
 nightly: $(VENV)/.test $(VENV)/.nightly
 	$(BIN)/python tests/run.py --night-alone $(ARGS)
+	$(BIN)/python -m tests.mutations --output benchmarks/mutations.txt
 	$(BIN)/python benchmarks/recovery.py --output benchmarks/recovery.txt
 	TEST_DB=postgres TEST_BROKER=redis $(BIN)/python -m benchmarks.purge
 	for pair in $(CHAOS_PAIRS); do for run in 1 2 3; do $(BIN)/python -m tests.chaos --pair $$pair || exit 1; done; done

@@ -161,6 +161,16 @@ def test_o10_the_result_of_a_superseded_attempt_changes_nothing(store):
     assert [kept.outcome for kept in StepAttempt.objects.all()] == ["superseded"]
 
 
+@pytest.mark.parametrize("token", [None, "another's"])
+def test_a_result_needs_its_own_token_whatever_else_of_the_row_fits(store, token):
+    _, (step_id,) = running(store)
+    step = claimed(store, step_id)
+    StepResult.objects.filter(pk=step_id).update(token=token)
+    assert not end(store, step, "SUCCEEDED").ok
+    row = step_row(step_id)
+    assert (row.state, row.attempt, row.result) == ("RUNNING", step.attempt, None)
+
+
 def test_an_attempt_that_failed_is_recorded_with_the_change(store):
     _, (step_id,) = running(store)
     step = claimed(store, step_id)
