@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from durable_celery.testing.harness import Harness
 from durable_celery.testing.mocks import Mock
+from durable_celery.testing.reports import Report
 from durable_celery.testing.runs import Run
 
-__all__ = ["Harness", "Mock", "Run"]
+__all__ = ["Harness", "Mock", "Report", "Run"]

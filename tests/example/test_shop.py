@@ -12,17 +12,28 @@ import pytest
 from .conftest import EXAMPLE
 
 
-def manage(data_dir: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def manage(data_dir: Path, *arguments: str, seconds: float = 120, **env: str) -> subprocess.CompletedProcess[str]:
     own = {"SHOP_DATA_DIR": str(data_dir), "DATABASE_URL": "", "BROKER_URL": "", "PYTHONPATH": str(EXAMPLE.parent)}
     others = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
     command = [sys.executable, "manage.py", *arguments]
-    return subprocess.run(command, cwd=EXAMPLE, env=others | own, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=EXAMPLE, env=others | own | env, capture_output=True, text=True, timeout=seconds)
 
 
-@pytest.mark.parametrize("command", ["check", "makemigrations --check --dry-run shop loans", "test shop loans"])
+@pytest.mark.parametrize(
+    "command", ["check", "makemigrations --check --dry-run shop loans", "test shop loans --exclude-tag crashes"]
+)
 def test_the_shop_is_in_order(command: str, tmp_path: Path) -> None:
     result = manage(tmp_path, *command.split())
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("points", ["some", pytest.param("all", marks=pytest.mark.nightly)])
+def test_no_crash_changes_what_a_workflow_of_the_shop_does(points: str, tmp_path: Path) -> None:
+    result = manage(tmp_path, *["test", "shop", "loans", "--tag", "crashes"], seconds=3500, SHOP_CRASH_POINTS=points)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.count("all equal") == 9, result.stdout
+    print(result.stdout)
 
 
 def test_the_shelf_is_filled_from_the_orders_file(tmp_path: Path) -> None:
