@@ -7,7 +7,15 @@ from datetime import timezone
 from typing import Any, TypeVar, overload
 
 from durable_celery.core import scope
-from durable_celery.core.commands import Command, GatherCommand, GatherRules, ShieldCommand, StepCommand, TimerCommand
+from durable_celery.core.commands import (
+    Command,
+    GatherCommand,
+    GatherRules,
+    ShieldCommand,
+    StepCommand,
+    TimerCommand,
+    excusing,
+)
 from durable_celery.core.conditions import ConditionCommand
 from durable_celery.core.handles import Handle, SpawnCommand, joined
 from durable_celery.core.polling import PollCommand, PollRules
@@ -79,14 +87,15 @@ def gather(  # type: ignore[misc]  # options are no members, whatever the first 
     for members by position and by name at once; ``BadValue`` for an option out of range. Named after asyncio's gather;
     ``needed`` and ``tolerate`` after the completion rules of AWS's durable functions.
     """
-    commands = _members("gather", members, named)
-    rules = GatherRules(
-        names=tuple(named) if named else None,
-        return_exceptions=_flag(return_exceptions),
-        limit=count_of("limit", limit, 1, None),
-        needed=count_of("needed", needed, 1, len(commands)),
-        tolerate=count_of("tolerate", tolerate, 0, None) or 0,
-    )
+    with excusing(*members, *named.values()):
+        commands = _members("gather", members, named)
+        rules = GatherRules(
+            names=tuple(named) if named else None,
+            return_exceptions=_flag(return_exceptions),
+            limit=count_of("limit", limit, 1, None),
+            needed=count_of("needed", needed, 1, len(commands)),
+            tolerate=count_of("tolerate", tolerate, 0, None) or 0,
+        )
     return GatherCommand(commands, rules)
 
 
@@ -122,20 +131,18 @@ def poll(
     ``wait_until``; it is asked once about each result, never on replay, and an error it raises blocks the instance.
     ``UsageError`` for what is no call of a step. After the waits for a condition of AWS's durable functions.
     """
-    member = _command("poll", 0, command)
-    if not isinstance(member, StepCommand) or member.undo is not None:
-        what = f"{member.describe()} with a compensation" if isinstance(member, StepCommand) else member.describe()
-        raise BadValue(f"poll takes the call of a step without a compensation, got {what}", path="command")
-    if not callable(until):
-        raise BadValue(f"poll needs until=, a function of the result, got {until!r:.80}", path="until")
-    seconds = seconds_of(every, "every of poll", minimum=0)
-    if not seconds:
-        raise BadValue(f"every={every!r} of poll must be over 0", path="every")
-    rules = PollRules(
-        every=seconds,
-        timeout=None if timeout is None else seconds_of(timeout, "timeout of poll", minimum=0),
-        schedule_to_start=member.terms.schedule_to_start,
-    )
+    with excusing(command):
+        member = _polled(_command("poll", 0, command))
+        if not callable(until):
+            raise BadValue(f"poll needs until=, a function of the result, got {until!r:.80}", path="until")
+        seconds = seconds_of(every, "every of poll", minimum=0)
+        if not seconds:
+            raise BadValue(f"every={every!r} of poll must be over 0", path="every")
+        rules = PollRules(
+            every=seconds,
+            timeout=None if timeout is None else seconds_of(timeout, "timeout of poll", minimum=0),
+            schedule_to_start=member.terms.schedule_to_start,
+        )
     return PollCommand(member, likes=until, rules=rules)
 
 
@@ -160,7 +167,8 @@ def race(*members: Any, **named: Any) -> Command[Any]:
     had taken are unread again, in their old order. Handles are merely watched: what they stand for goes on.
     ``UsageError`` without members and for what is no command. After Azure Durable Functions' WhenAny.
     """
-    commands = _members("race", members, named)
+    with excusing(*members, *named.values()):
+        commands = _members("race", members, named)
     if not commands:
         raise BadValue("race takes at least one command: with none it would never end", path="members")
     return RaceCommand(commands, tuple(named) if named else None)
@@ -216,6 +224,13 @@ def _members(what: str, members: tuple[Any, ...], named: dict[str, Any]) -> list
         )
     places = named.items() if named else enumerate(members)
     return [_command(what, place, member) for place, member in places]
+
+
+def _polled(member: Command[T]) -> StepCommand[T]:
+    if isinstance(member, StepCommand) and member.undo is None:
+        return member
+    what = f"{member.describe()} with a compensation" if isinstance(member, StepCommand) else member.describe()
+    raise BadValue(f"poll takes the call of a step without a compensation, got {what}", path="command")
 
 
 def _command(what: str, place: int | str, member: Any) -> Command[Any]:

@@ -7,7 +7,8 @@ encoded when it is built; what the step gets is what was true then.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -92,7 +93,8 @@ class Command(Generic[T_co]):
         durable step of its own, newest position first, for a step that succeeded or whose end is unknown. A second
         call, or a command that is no step, raises ``UsageError``.
         """
-        raise UsageError(f"{self.describe()} cannot be compensated; put compensate_with on the steps in it")
+        with excusing(self, undo):
+            raise UsageError(f"{self.describe()} cannot be compensated; put compensate_with on the steps in it")
 
     def describe(self) -> str:
         """The command in a few words, for errors and ``waiting_for``."""
@@ -105,6 +107,18 @@ class Command(Generic[T_co]):
     def parts(self) -> Sequence[Command[Any]]:
         """The commands directly inside this one."""
         return ()
+
+
+@contextmanager
+def excusing(*given: Any) -> Iterator[None]:
+    """Where a call is refused, its error is what counts, not that the commands given to it were never yielded."""
+    try:
+        yield
+    except UsageError:
+        for command in given:
+            if isinstance(command, Command):
+                command.throws = -1
+        raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,16 +183,17 @@ class StepCommand(Command[T_co]):
         return bool(self._args)
 
     def compensate_with(self: StepCommand[T], undo: Command[Any] | Undoing[T]) -> StepCommand[T]:
-        if self.undo is not None:
-            raise UsageError(f"{self.describe()} has a compensation already: {self.undo.name}")
-        if isinstance(undo, StepCommand):
-            undo.use()
-            self.undo = undo.as_undo()
-        elif hasattr(undo, "undo_with"):
-            self.undo = undo.undo_with()
-        else:
-            what = undo.describe() if isinstance(undo, Command) else repr(undo)
-            raise UsageError(f"compensate_with takes a step, or a step command with its arguments; got {what}")
+        with excusing(self, undo):
+            if self.undo is not None:
+                raise UsageError(f"{self.describe()} has a compensation already: {self.undo.name}")
+            if isinstance(undo, StepCommand):
+                undo.use()
+                self.undo = undo.as_undo()
+            elif hasattr(undo, "undo_with"):
+                self.undo = undo.undo_with()
+            else:
+                what = undo.describe() if isinstance(undo, Command) else repr(undo)
+                raise UsageError(f"compensate_with takes a step, or a step command with its arguments; got {what}")
         return self
 
     def as_undo(self) -> Undo:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from durable_celery import Signal, Workflow, gather, sleep
+from durable_celery import Signal, UsageError, Workflow, gather, poll, race, sleep
 from tests.core.bodies import fails, gathers, plain
 from tests.core.driver import BEGIN, Driver, a, b, c
 
@@ -166,6 +166,40 @@ def test_a_wrong_gather_blocks_and_says_what_is_wrong(make: Any, says: str) -> N
     assert decision.state == "BLOCKED"
     assert decision.failure is not None
     assert says in decision.failure.message
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda: gather(a(), b(), limit=0),
+        lambda: wrongly(a(), x=b()),
+        lambda: race(a(), cast(Any, 5)),
+        lambda: poll(a(), until=cast(Any, 5)),
+        lambda: a().compensate_with(cast(Any, 5)),
+        lambda: gather(a()).compensate_with(b()),
+    ],
+)
+def test_the_members_of_what_was_refused_are_not_missed(refused: Any) -> None:
+    def body() -> Workflow[str]:
+        try:
+            refused()
+        except UsageError:
+            return "refused"
+        return "taken"
+
+    assert Driver(body).decide().state == "COMPLETED"
+
+
+def test_a_command_whose_gather_was_refused_can_still_be_yielded() -> None:
+    def body() -> Workflow[str]:
+        first = a()
+        with pytest.raises(UsageError):
+            gather(first, limit=0)
+        return str((yield from first))
+
+    decision = Driver(body).decide()
+
+    assert (decision.state, [opening.position for opening in decision.openings]) == ("WAITING", ["1"])
 
 
 def test_a_gather_that_has_begun_says_so_in_words() -> None:
