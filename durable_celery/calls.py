@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from durable_celery import codec
+from durable_celery import codec, payloads
 from durable_celery.runtime import settings
 
 SHORT = 256  # characters
@@ -29,9 +29,9 @@ def bind(signature: inspect.Signature, name: str, args: tuple[Any, ...], kwargs:
 
 def encode_values(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """The same of a function whose signature is not known here."""
-    limit = settings().payload_limit
-    positional = ",".join(codec.encode(value, root=f"args[{i}] of {name}", limit=limit) for i, value in enumerate(args))
-    named = codec.encode(kwargs, root=f"kwargs of {name}", limit=limit) if kwargs else "{}"
+    limits = settings()
+    positional = ",".join(payloads.encode(value, limits, root=f"args[{i}] of {name}") for i, value in enumerate(args))
+    named = payloads.encode(kwargs, limits, root=f"kwargs of {name}") if kwargs else "{}"
     return f"[[{positional}],{named}]"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from durable_celery import calls, codec, runtime
+from durable_celery import calls, payloads, runtime
 from durable_celery.core import identity
 from durable_celery.core.children import ChildCommand, ChildTerms
 from durable_celery.errors import BadValue, UsageError
@@ -70,5 +70,5 @@ def _subject(subject: Any) -> tuple[str, str]:
 def _message(given: tuple[Any, Any]) -> tuple[str, str]:
     signal, payload = given
     signal.check(payload)
-    text = codec.encode(payload, root=f"payload of signal {signal.name!r}", limit=runtime.settings().payload_limit)
+    text = payloads.encode(payload, runtime.settings(), root=f"payload of signal {signal.name!r}")
     return signal.name, text

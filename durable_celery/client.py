@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from durable_celery import calls, codec, faults, runtime, surroundings
+from durable_celery import calls, faults, payloads, runtime, surroundings
 from durable_celery.core import identity, labels
 from durable_celery.engine import verdicts
 from durable_celery.errors import BadValue, InstanceNotFound, KeyConflict
@@ -65,8 +65,7 @@ class Client:
             )
         labels.check_text(signal_id or "", "signal_id")
         rt = runtime.current()
-        limit = rt.settings.payload_limit
-        text = codec.encode(payload, root=f"payload of signal {name!r}", limit=limit)
+        text = payloads.encode(payload, rt.settings, root=f"payload of signal {name!r}")
         instance_id = _id_of(target)
         message = NewMessage(kind="signal", name=name, payload=text, dedupe=signal_id)
         if rt.store.send(instance_id, message, rt.clock.now()):
@@ -158,7 +157,7 @@ def _first_messages(options: StartOptions) -> tuple[NewMessage, ...]:
         return ()
     signal, payload = options.signal
     signal.check(payload)
-    text = codec.encode(payload, root=f"payload of signal {signal.name!r}", limit=runtime.settings().payload_limit)
+    text = payloads.encode(payload, runtime.settings(), root=f"payload of signal {signal.name!r}")
     return (NewMessage(kind="signal", name=signal.name, payload=text),)
 
 

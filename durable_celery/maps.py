@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Protocol, TypeVar, overload
 
-from durable_celery import codec, runtime
+from durable_celery import payloads, runtime
 from durable_celery.combinators import count_of
 from durable_celery.core import scope
 from durable_celery.core.commands import Command, GatherRules, StepTerms
@@ -106,8 +106,8 @@ def _calls(name: str, items: Any) -> Sequence[str]:
         raise BadValue(
             f"map_step takes an iterable or a queryset, got {type(items).__name__} {items!r:.80}; {fix}", path="items"
         )
-    limit = runtime.settings().payload_limit
+    settings = runtime.settings()
     return tuple(
-        f"[[{codec.encode(item, root=f'item [{index}] of map_step({name})', limit=limit)}],{{}}]"
+        f"[[{payloads.encode(item, settings, root=f'item [{index}] of map_step({name})')}],{{}}]"
         for index, item in enumerate(items)
     )

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from durable_celery import codec, runtime, steering
+from durable_celery import payloads, runtime, steering
 from durable_celery.core import identity, journal, skipping, transitions
 from durable_celery.core.failure import Failure
 from durable_celery.core.forking import ordinal_of
@@ -34,7 +34,7 @@ def skip(instance_id: UUID, position: str, result: Any = None) -> None:
     """
     _check_position(position)
     rt = runtime.current()
-    text = codec.encode(result, root="result", limit=rt.settings.payload_limit)
+    text = payloads.encode(result, rt.settings, root="result")
     run = _newest(instance_id)
     sides = mismatch_of(run)
     if sides is not None and sides.get("position") == position:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from durable_celery import codec, runtime
+from durable_celery import codec, payloads, runtime
 from durable_celery.core import labels, scope
 from durable_celery.core.failure import printable
 from durable_celery.errors import BadValue
@@ -71,7 +71,7 @@ def side_effect(function: Callable[[], T]) -> T:
     key = f"side:{run.ordinal()}"
     text = run.marker(key)
     if text is None:
-        text = codec.encode(function(), root="the value of side_effect", limit=runtime.settings().payload_limit)
+        text = payloads.encode(function(), runtime.settings(), root="the value of side_effect")
         run.markers[key] = text
     value: T = codec.decode(text)
     return value

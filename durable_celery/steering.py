@@ -10,12 +10,13 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from durable_celery import codec, faults, runtime
+from durable_celery import codec, faults, payloads, runtime
 from durable_celery.core import journal, labels, transitions
 from durable_celery.core.failure import Failure, failure_of
 from durable_celery.engine import children, verdicts
 from durable_celery.errors import BadValue, InstanceClosed, InstanceNotFound, StepClosed
 from durable_celery.ports import Dispatch, NewMessage, OpenStep, StepChange, Wake
+from durable_celery.runtime import Runtime
 from durable_celery.twins import in_thread
 
 TRIES = 20  # of an end that meets a row which changes at the same moment
@@ -116,7 +117,7 @@ def complete_step(token: str, result: Any = None) -> None:
     first end wins, later ones raise ``StepClosed``. A result that cannot be kept is refused here (``NotSerializable``,
     ``PayloadTooLarge``), and the step stays open. Joins the current transaction.
     """
-    text = codec.encode(result, root="result", limit=runtime.settings().payload_limit)
+    text = payloads.encode(result, runtime.settings(), root="result")
     _end_step(token, lambda step, now: verdicts.after_success(step, text, now))
 
 
@@ -141,7 +142,7 @@ def heartbeat_step(token: str, details: Any = None) -> bool:
     silence = verdicts.terms_of(step.options).heartbeat
     silent_at = None if silence is None else now + timedelta(seconds=silence)
     looks = (x for x in (silent_at, step.close_at, step.end_by_at) if x is not None)
-    text = None if details is None else codec.encode(details, root="details", limit=rt.settings.payload_limit)
+    text = None if details is None else payloads.encode(details, rt.settings, root="details")
     return rt.store.heartbeat(step.id, step.token or "", text, now, min(looks, default=None)).cancel_requested
 
 

@@ -49,6 +49,12 @@ def active() -> Run | None:
     return run
 
 
+def replaying() -> bool:
+    """Whether the code that calls belongs to a body that is being brought back to where it was."""
+    run = _run.get()
+    return run is not None and run.replaying
+
+
 def required(what: str, instead: str, *, reads: bool = False) -> Run:
     """The run in scope; ``NotInWorkflow`` naming ``what`` was tried and what to use ``instead``.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from durable_celery import calls, codec, context, faults
+from durable_celery import calls, codec, context, faults, payloads
 from durable_celery.bodies import run_body
 from durable_celery.core import identity
 from durable_celery.core.failure import Failure, failure_of, timed_out
@@ -77,8 +77,7 @@ def execute(rt: Runtime, claimed: Claimed, guard: Guard) -> Outcome:
             with guard.limit(terms.start_to_close, step.token or ""):
                 value = run_body(definition.body, args, kwargs)
         faults.reach("body.after")
-        limit = rt.settings.payload_limit
-        result = codec.encode(value, root=f"the result of step {step.name}", limit=limit)
+        result = payloads.encode(value, rt.settings, root=f"the result of step {step.name}")
         return Outcome(result=result, value=value)
     except RetryLater as error:
         return _later(step, error)
@@ -146,11 +145,7 @@ def _beat(rt: Runtime, step: OpenStep, terms: verdicts.Terms) -> Callable[[Any],
         if written and now - written[-1] < every:
             return told[0]
         written[:] = [now]
-        text = (
-            None
-            if details is None
-            else codec.encode(details, root="heartbeat details", limit=rt.settings.payload_limit)
-        )
+        text = None if details is None else payloads.encode(details, rt.settings, root="heartbeat details")
         silent = None if terms.heartbeat is None else now + timedelta(seconds=terms.heartbeat)
         looks = (x for x in (step.close_at, silent, step.end_by_at) if x is not None)
         faults.reach("heartbeat.before")

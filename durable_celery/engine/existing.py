@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from durable_celery import calls, codec, context, faults
+from durable_celery import calls, context, faults, payloads
 from durable_celery.core import identity
 from durable_celery.core.failure import failure_of
 from durable_celery.engine import verdicts
@@ -39,7 +39,6 @@ def task_id(instance_id: Any, position: str) -> str:
 def _call(rt: Runtime, claimed: Claimed, terms: verdicts.Terms, guard: Guard, node: str) -> TaskCall:
     step = claimed.step
     args, kwargs = calls.decode_call(claimed.args)
-    limit = rt.settings.payload_limit
     faults.reach("body.before")
     return TaskCall(
         name=step.name,
@@ -51,7 +50,7 @@ def _call(rt: Runtime, claimed: Claimed, terms: verdicts.Terms, guard: Guard, no
         node=node,
         options={**(terms.task or {}), "timelimit": [terms.start_to_close, terms.soft]},
         limited=lambda: guard.limits(terms.soft, terms.start_to_close, step.token or ""),
-        keep=partial(codec.encode, root=f"the result of task {step.name}", limit=limit),
+        keep=partial(payloads.encode, settings=rt.settings, root=f"the result of task {step.name}"),
         keep_call=partial(_changed_call, step.name, claimed.args),
     )
 

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from durable_celery import calls, codec, faults, runtime, surroundings
+from durable_celery import calls, codec, faults, payloads, runtime, surroundings
 from durable_celery.core import compensation, journal, transitions
 from durable_celery.core.decision import Decision
 from durable_celery.core.failure import failure_of, printable
@@ -137,7 +137,7 @@ def _decide(rt: Runtime, loaded: Loaded, definition: WorkflowDefinition[Any, Any
             replay, wrap(definition.body), args, kwargs, stored,
             turn=instance.turn + 1, now=now, started_at=instance.started_at if instance.turn else None,
             decode=codec.decode,
-            encode=lambda value, root: codec.encode(value, root=root, limit=rt.settings.payload_limit),
+            encode=lambda value, root: payloads.encode(value, rt.settings, root=root),
             adapt=rt.transport.adapt, fails_on=definition.options.fails_on,
             interrupts=execution.interrupts_a_turn, info=info,
         )  # fmt: skip
@@ -164,7 +164,7 @@ def _with_result(rt: Runtime, decision: Decision, definition: WorkflowDefinition
         return decision
     try:
         root = f"the return value of workflow {definition.name}"
-        return replace(decision, value=codec.encode(decision.value, root=root, limit=rt.settings.payload_limit))
+        return replace(decision, value=payloads.encode(decision.value, rt.settings, root=root))
     except PayloadError as error:
         failure = failure_of(error)
         return Decision(state=transitions.BLOCKED, failure=failure, waiting=failure.brief)

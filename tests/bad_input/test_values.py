@@ -141,6 +141,30 @@ def test_a_start_that_is_too_large_is_refused_with_both_sizes(pump: Pump) -> Non
     assert WorkflowInstance.objects.count() == 0
 
 
+@workflow(name="values.warned")
+def warned(what: str) -> Workflow[int]:
+    yield from take("y" * 70_000)
+    payload = yield from told.wait()
+    yield from take(1)
+    return len(payload)
+
+
+def test_what_is_over_payload_warn_is_said_once_by_name_and_goes_on(
+    pump: Pump, caplog: pytest.LogCaptureFixture
+) -> None:
+    handle = warned.start("x" * 65_535)
+    pump.drain()
+    told.send(handle, "z" * 66_000)
+    pump.finish()
+    assert handle.result(timeout=0) == 66_000
+    said = [r.getMessage() for r in caplog.records if "PAYLOAD_WARN" in r.getMessage()]
+    assert [text.partition(" bytes as stored, more than PAYLOAD_WARN (65,536)")[0] for text in said] == [
+        "args[0] of values.warned is 65,537",
+        "args[0] of values.take is 70,002",
+        "payload of signal 'values.told' is 66,002",
+    ]
+
+
 @pytest.mark.parametrize(
     ("attributes", "path"),
     [
