@@ -45,6 +45,8 @@ class Client:
                 [(r.id, n.queue) for n, r in zip(rows, created, strict=True) if r.created], options.start_delay
             )
         )
+        if options.signal is not None:  # news to those that are open already
+            rt.store.on_commit(lambda: _hint_each([row.id for row in created if not row.created]))
         return [WorkflowHandle(str(row.id), created=row.created) for row in created]
 
     def get(self, name: str, key: str) -> WorkflowHandle[Any]:
@@ -177,6 +179,11 @@ def _publish(started: Sequence[tuple[UUID, str]], delay: float) -> None:
     for instance_id, queue in started:
         if not runtime.current().transport.advance(instance_id, queue, delay=delay):
             return  # the broker is away, or is not to keep it that long; the tick starts the rest
+
+
+def _hint_each(instance_ids: Sequence[UUID]) -> None:
+    for instance_id in instance_ids:
+        _hint(instance_id)
 
 
 def _hint(instance_id: UUID) -> None:

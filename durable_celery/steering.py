@@ -69,9 +69,19 @@ def retry(instance_id: UUID) -> None:
     """Reopen the last failure or block: its failed steps start afresh. ``NotRetryable`` says why it cannot be."""
     rt = runtime.current()
     wakes: list[Wake] = []
-    rt.store.reopen(instance_id, rt.clock.now(), wakes)
+    now = rt.clock.now()
+    rt.store.reopen(instance_id, now, wakes)
     hint_after_commit(instance_id)
     rt.store.on_commit(lambda: children.wake(rt, wakes))
+    rt.store.on_commit(lambda: _send_afresh(rt, instance_id, wakes, now))
+
+
+def _send_afresh(rt: Runtime, instance_id: UUID, wakes: Sequence[Wake], now: datetime) -> None:
+    """Publish the steps that start afresh since ``now``: a turn publishes only what it asks for itself."""
+    run = rt.store.find(instance_id)
+    ids = {wake.instance_id for wake in wakes} | ({run.id} if run is not None else set())
+    steps = [step.id for one in sorted(ids) for step in rt.store.open_steps(one) if step.scheduled_at >= now]
+    rt.transport.dispatch(rt.store.dispatches(steps), now)
 
 
 def _request_end(instance_id: UUID, kind: str, reason: str) -> str:

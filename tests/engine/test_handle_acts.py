@@ -128,6 +128,14 @@ def test_a_retry_starts_the_failed_step_afresh(pump: Pump) -> None:
         handle.retry()
 
 
+def test_a_retry_sends_the_failed_step_at_once_without_waiting_for_the_tick(pump: Pump) -> None:
+    moods[:] = [True, False]
+    handle = started(pump, whim)
+    handle.retry()
+    pump.drain()
+    assert handle.result(timeout=0) == "fine"
+
+
 def test_what_a_rolled_back_transaction_did_is_not_done(pump: Pump) -> None:
     handle = started(pump)
     with transaction.atomic():

@@ -66,6 +66,14 @@ def test_a_signal_with_the_start_goes_to_the_handler(pump: Pump) -> None:
     assert numbers(handle) == [1, 2]
 
 
+def test_a_signal_with_the_start_wakes_the_instance_that_is_open_already(pump: Pump) -> None:
+    handle = handling.using(key="a").start()
+    pump.drain()
+    handling.using(key="a", signal=(go, 1)).start()
+    pump.drain()
+    assert numbers(handle) == [1]
+
+
 def test_signals_to_a_handler_are_delivered_once_in_order_and_each_in_one_turn(pump: Pump) -> None:
     handle = handling.start()
     for number in (1, 2, 3):
