@@ -75,9 +75,14 @@ class Client:
 
 
 def get_handle(id: str | UUID) -> WorkflowHandle[Any]:
-    """The handle of an instance, by its id or that of any of its runs; ``InstanceNotFound`` if there is none."""
-    handle: WorkflowHandle[Any] = WorkflowHandle(str(_id_of(id)))
-    return WorkflowHandle(str(handle._row().chain_id))
+    """The handle of an instance, by its id, that of any of its runs or the task id of the message that started it.
+
+    ``InstanceNotFound`` if there is none.
+    """
+    row = runtime.current().store.find(_id_of(id))
+    if row is None:
+        raise InstanceNotFound(f"there is no workflow instance {id!s}", instance_id=str(id))
+    return WorkflowHandle(str(row.chain_id))
 
 
 aget_handle = in_thread(get_handle)
@@ -196,10 +201,11 @@ def _hint(instance_id: UUID) -> None:
 
 def _id_of(target: Any) -> UUID:
     value = getattr(target, "chain_id", None) or getattr(target, "id", None) or target
-    try:
-        return value if isinstance(value, UUID) else UUID(str(value))
-    except ValueError:
-        raise InstanceNotFound(f"{target!r} is no instance id, handle or instance") from None
+    if isinstance(value, UUID):
+        return value
+    if isinstance(value, str):
+        return identity.instance_id_of(value)
+    raise InstanceNotFound(f"{target!r} is no instance id, handle or instance")
 
 
 _client = Client()

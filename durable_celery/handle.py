@@ -12,6 +12,7 @@ from uuid import UUID
 from durable_celery import codec, repair, runtime, steering, updates
 from durable_celery.core import transitions
 from durable_celery.core.handlers import Answer
+from durable_celery.core.retry import LONGEST, seconds_of
 from durable_celery.engine import asking, outlook
 from durable_celery.errors import (
     InstanceNotFound,
@@ -40,7 +41,7 @@ class Wait:
     def until(cls, timeout: float | timedelta | None) -> Wait:
         if timeout is None:
             return cls()
-        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        seconds = max(0.0, seconds_of(timeout, "timeout", minimum=-LONGEST.total_seconds()))
         return cls(seconds=seconds, deadline=time.monotonic() + seconds)
 
     @property

@@ -69,7 +69,7 @@ def workflow_options(given: dict[str, Any]) -> WorkflowOptions:
         if checked.get(option) is not None:
             checked[option] = seconds_of(checked[option], option, minimum=0.001)
     kinds = checked.get("fails_on", ())
-    kinds = (kinds,) if isinstance(kinds, type) else tuple(kinds)
+    kinds = tuple(kinds) if isinstance(kinds, (tuple, list, set, frozenset)) else (kinds,)
     if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
         raise BadValue(f"fails_on={kinds!r} is not allowed, expected exception classes", path="fails_on")
     checked["fails_on"] = kinds
@@ -77,13 +77,7 @@ def workflow_options(given: dict[str, Any]) -> WorkflowOptions:
     if isinstance(names, str) or not all(isinstance(n, str) for n in names):
         raise BadValue(f"redact={names!r} is not allowed, expected a tuple of argument names", path="redact")
     checked["redact"] = tuple(names)
-    queue, priority = checked.get("queue"), checked.get("priority")
-    if queue is not None and (not isinstance(queue, str) or not queue.strip()):
-        raise BadValue(f"queue={queue!r} is not allowed, expected a queue's name or None", path="queue")
-    if priority is not None and (
-        isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 255
-    ):
-        raise BadValue(f"priority={priority!r} is not allowed, expected an int from 0 to 255 or None", path="priority")
+    labels.check_routing(checked.get("queue"), checked.get("priority"))
     return WorkflowOptions(**checked)
 
 
@@ -100,6 +94,7 @@ def plain(given: Mapping[str, Any] | None, what: str) -> dict[str, Any] | None:
 def from_celery(start: StartOptions, options: dict[str, Any]) -> StartOptions:
     """Options with those of ``apply_async`` in them; ``BadValue`` for one that a workflow has another word for."""
     changes: dict[str, Any] = {k: options.pop(k) for k in ("queue", "priority") if k in options}
+    labels.check_routing(changes.get("queue"), changes.get("priority"))
     if options.get("countdown") is not None:
         changes["start_delay"] = seconds_of(options["countdown"], "countdown", minimum=0)
     eta = options.get("eta")

@@ -242,10 +242,7 @@ def _make(body: Any, name: str | None, options: StepOptions) -> Step[Any, Any]:
         raise UsageError(
             f"@step over the generator function {body.__qualname__}: a step body returns; a workflow yields (@workflow)"
         )
-    name = name or f"{body.__module__}.{body.__name__}"
-    if len(name) > NAME_LENGTH:
-        raise BadValue(f"step name {name!r} has {len(name)} characters, 1 to {NAME_LENGTH} are allowed", path="name")
-    labels.check_text(name, "name")
+    name = labels.check_name(name, f"{body.__module__}.{body.__name__}", NAME_LENGTH, "step")
     _check_redact(name, body, options.redact)
     made: Step[Any, Any] = Step(body, name, options)
     registry.add_step(made)
@@ -317,17 +314,9 @@ def _checked(name: str, given: dict[str, Any]) -> dict[str, Any]:
             checked[option] = seconds
     if checked.get("on_lost", "rerun") not in ("rerun", "fail"):
         raise BadValue(f"on_lost={checked['on_lost']!r} is not allowed, expected 'rerun' or 'fail'", path="on_lost")
-    for option in ("queue", "rate_limit"):
-        value = checked.get(option)
-        if value is not None and option == "queue" and (not isinstance(value, str) or not value.strip()):
-            raise BadValue(f"queue={value!r} is not allowed, expected a queue's name or None", path=option)
-        if value is not None and option == "rate_limit":
-            checked[option] = _rate(value)
-    priority = checked.get("priority")
-    if priority is not None and (
-        isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 255
-    ):
-        raise BadValue(f"priority={priority!r} is not allowed, expected an int from 0 to 255 or None", path="priority")
+    if checked.get("rate_limit") is not None:
+        checked["rate_limit"] = _rate(checked["rate_limit"])
+    labels.check_routing(checked.get("queue"), checked.get("priority"))
     if not isinstance(checked.get("atomic", False), bool):
         raise BadValue(f"atomic={checked['atomic']!r} is not allowed, expected True or False", path="atomic")
     if "redact" in checked:

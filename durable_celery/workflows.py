@@ -116,6 +116,7 @@ class WorkflowDefinition(Starts[P, R]):
             not isinstance(signal, tuple) or len(signal) != 2 or not hasattr(signal[0], "check")
         ):
             raise BadValue(f"signal={signal!r} is not allowed, expected (a Signal, its payload)", path="signal")
+        labels.check_routing(queue, priority)
         return Starter(
             self,
             StartOptions(
@@ -125,7 +126,7 @@ class WorkflowDefinition(Starts[P, R]):
                 start_delay=seconds_of(start_delay, "start_delay", minimum=0),
                 execution_timeout=None
                 if execution_timeout is None
-                else seconds_of(execution_timeout, "execution_timeout"),
+                else seconds_of(execution_timeout, "execution_timeout", minimum=0.001),
                 attributes=plain(attributes, "attributes"),
                 memo=plain(memo, "memo"),
                 subject=subject,
@@ -277,11 +278,7 @@ def _make(body: Any, name: str | None, options: WorkflowOptions) -> WorkflowDefi
         raise UsageError(
             f"@workflow over the async def {body.__qualname__}: a body is a plain generator (steps may be async)"
         )
-    made: WorkflowDefinition[Any, Any] = WorkflowDefinition(body, name or f"{body.__module__}.{body.__name__}", options)
-    if not 0 < len(made.name) <= NAME_LENGTH:
-        raise BadValue(
-            f"workflow name {made.name!r} has {len(made.name)} characters, 1 to {NAME_LENGTH} are allowed", path="name"
-        )
-    labels.check_text(made.name, "name")
+    name = labels.check_name(name, f"{body.__module__}.{body.__name__}", NAME_LENGTH, "workflow")
+    made: WorkflowDefinition[Any, Any] = WorkflowDefinition(body, name, options)
     registry.add_workflow(made)
     return made

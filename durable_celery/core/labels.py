@@ -20,6 +20,25 @@ def check_text(text: str, path: str) -> str:
     return text
 
 
+def check_name(name: Any, default: str, longest: int, what: str) -> str:
+    """The ``name`` of a step or workflow, ``default`` if None; ``BadValue`` if a database could not hold it."""
+    if name is not None and not isinstance(name, str):
+        raise BadValue(f"name={name!r} of a {what} is not allowed, expected a str or None", path="name")
+    chosen = default if name is None else name
+    if not chosen.strip() or len(chosen) > longest:
+        raise BadValue(f"{what} name {chosen!r} has {len(chosen)} characters, 1 to {longest} are allowed", path="name")
+    return check_text(chosen, "name")
+
+
+def check_routing(queue: Any, priority: Any) -> None:
+    """``BadValue`` for what is no queue's name and no priority; None is the default of either."""
+    if queue is not None and (not isinstance(queue, str) or not queue.strip()):
+        raise BadValue(f"queue={queue!r} is not allowed, expected a queue's name or None", path="queue")
+    known = isinstance(priority, int) and not isinstance(priority, bool) and 0 <= priority <= 255
+    if priority is not None and not known:
+        raise BadValue(f"priority={priority!r} is not allowed, expected an int from 0 to 255 or None", path="priority")
+
+
 def check_json(value: Any, path: str) -> Any:
     """The value; ``BadValue`` with the path of what is no plain JSON: text, finite number, bool, None, list or dict."""
     if isinstance(value, str):

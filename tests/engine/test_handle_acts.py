@@ -136,6 +136,24 @@ def test_a_retry_sends_the_failed_step_at_once_without_waiting_for_the_tick(pump
     assert handle.result(timeout=0) == "fine"
 
 
+@pytest.mark.parametrize("timeout", ["5", float("nan"), True])
+def test_a_timeout_that_is_no_duration_is_refused(pump: Pump, timeout: Any) -> None:
+    handle = started(pump)
+    with pytest.raises(BadValue, match="timeout"):
+        handle.result(timeout=timeout)
+    with pytest.raises(TimeoutError):
+        handle.result(timeout=-1)  # a deadline that is over
+
+
+def test_a_handle_is_found_by_the_task_id_of_the_message_that_started_it(pump: Pump) -> None:
+    handle = waiting.apply_async((), task_id="webhook-77")
+    assert get_handle("webhook-77").id == handle.id
+    with pytest.raises(InstanceNotFound, match="webhook-78"):
+        get_handle("webhook-78")
+    with pytest.raises(InstanceNotFound):
+        get_handle(object())  # type: ignore[arg-type]
+
+
 def test_what_a_rolled_back_transaction_did_is_not_done(pump: Pump) -> None:
     handle = started(pump)
     with transaction.atomic():
