@@ -15,7 +15,7 @@ from django_app import looks, vitals
 from django_app.checks import Place
 from django_app.models import EngineHeartbeat, StepResult, WorkerLease, WorkflowInstance
 from django_app.models.querysets import engine_alias
-from django_app.readiness import missing_migrations, what_to_do
+from django_app.readiness import missing_migrations, table_state, what_to_do
 from durable_celery import runtime
 from durable_celery.core import journal
 from durable_celery.core import transitions as t
@@ -43,15 +43,15 @@ class Finding:
 def findings(*, now: datetime | None = None, patience: timedelta = PATIENCE, thorough: bool = False) -> list[Finding]:
     """Everything found, causes before consequences; an unreachable or unmigrated database ends the examination.
 
-    ``thorough`` also looks for open instances without a waker, which reads every open one. ``now`` is by the
-    database's clock, and read from it by default: this machine's may be wrong.
+    ``thorough`` looks at every open instance for what would wake it, and not only at those that wait longest. ``now``
+    is by the database's clock, and read from it by default: this machine's may be wrong.
     """
     try:
         first = [*_checks(), *_migrations()]
         if any(finding.id == "migrations" for finding in first):
             return first
         now = now or runtime.current().clock.measure()
-        lost = [*_without_waker(now - patience)] if thorough else []
+        lost = _without_waker(now - patience, thorough)
         return [
             *first, *_processes(now, patience), *_workers(now, patience), *_instances(now),
             *_queues(now, patience), *_steps(now, patience), *lost,
@@ -67,13 +67,13 @@ def findings(*, now: datetime | None = None, patience: timedelta = PATIENCE, tho
 
 
 def state(*, now: datetime | None = None, patience: timedelta = PATIENCE) -> dict[str, Any]:
-    """The numbers behind the findings, as plain values; ``missing_migrations`` alone where tables are not there."""
+    """The numbers behind the findings, as plain values; the tables' version alone where some are not there."""
     try:
-        missing = missing_migrations()
-        if missing:
-            return {"missing_migrations": missing}
+        tables = asdict(table_state())
+        if tables["missing_migrations"]:
+            return tables
         now = now or runtime.current().clock.measure()
-        return {"missing_migrations": [], "now": now, **asdict(vitals.measure(now, patience))}
+        return {**tables, "now": now, **asdict(vitals.measure(now, patience))}
     except DatabaseError as error:
         return {"database": str(error)}
 
@@ -160,8 +160,10 @@ def _instances(now: datetime) -> Iterator[Finding]:
         )
 
 
-def _without_waker(now: datetime) -> Iterator[Finding]:
-    rows = vitals.without_waker().filter(start_at__lt=now)
+def _without_waker(late: datetime, thorough: bool) -> Iterator[Finding]:
+    rows = vitals.without_waker().filter(start_at__lt=late)
+    if not thorough:
+        rows = rows.filter(pk__in=vitals.waiting_longest(late))
     if found := _sample(rows):
         yield Finding(
             id="waker",

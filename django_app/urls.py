@@ -6,4 +6,7 @@ from django.urls import path
 
 from django_app.health import health
 
-urlpatterns = [path("health/", health, name="durable_celery_health")]
+urlpatterns = [
+    path("health/", health, name="durable_celery_health"),
+    path("healthz", health, name="durable_celery_healthz"),
+]

@@ -5,40 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from uuid import UUID
 
 from django.apps import apps
-from django.db.models import Count, Exists, Min, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from django_app import queues
 from django_app.models import EngineHeartbeat, Message, StepResult, WorkerLease, WorkflowInstance
+from django_app.queues import MOVING, Queue
+from django_app.store.connected import chunks
 from durable_celery import runtime
 from durable_celery.celery.quiet import TICK
-from durable_celery.core import journal
 from durable_celery.core import transitions as t
 
 PATIENCE = timedelta(seconds=60)  # longer than anything takes while all is well
-QUEUES = 20
-MOVING = tuple(state for state in t.OPEN_STATES if state != t.BLOCKED)
-ACTIVE = Q(instance__state__in=MOVING, instance__paused_at__isnull=True)
+SAMPLE = 1_000  # open instances that are looked at each time for what would wake them
 RECENT = timedelta(days=1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queue:
-    """Steps that were sent to a queue ("" is the one Celery's routes choose) and not taken; the oldest since when."""
-
-    name: str
-    unclaimed: int
-    oldest: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vitals:
     """Moments are by the database's clock; ``lag`` is in seconds, how far the slowest worker is behind its queues.
 
-    ``dead_leases``: leases that ran out or were declared dead within a day. ``queues_without_worker``: with steps to
-    take, and no live worker that announced them. ``deaf``: nodes that are connected, run nothing, and leave steps of a
-    queue they consume untaken for longer than the patience.
+    ``dead_leases``: leases that ran out or were declared dead within a day. ``queues``: with something to take.
+    ``queues_without_worker``: those of them that no live worker announced. ``deaf``: nodes that are connected, run
+    nothing, and leave what lies in a queue of theirs untaken for longer than the patience. ``without_waker``: of the
+    instances that wait longest, as many as ``SAMPLE``, those that nothing would wake.
     """
 
     last_tick_at: datetime | None = None
@@ -52,6 +44,7 @@ class Vitals:
     queues: Sequence[Queue] = field(default_factory=tuple)
     queues_without_worker: Sequence[str] = field(default_factory=tuple)
     deaf: Sequence[str] = field(default_factory=tuple)
+    without_waker: int = 0
 
 
 def measure(now: datetime, patience: timedelta) -> Vitals:
@@ -59,8 +52,7 @@ def measure(now: datetime, patience: timedelta) -> Vitals:
     heartbeat = EngineHeartbeat.objects.filter(pk=1).first() or EngineHeartbeat()
     live = list(WorkerLease.objects.filter(dead_at__isnull=True, expires_at__gt=now))
     expired = Q(dead_at__isnull=True, expires_at__lte=now) | Q(dead_at__gt=now - RECENT)
-    queues = _queues()
-    announced = {name for lease in live for name in queues_of(lease)}
+    waiting = queues.unclaimed(now)
     due = StepResult.objects.due(now).values_list("look_at", flat=True).first()
     return Vitals(
         last_tick_at=heartbeat.last_tick_at,
@@ -71,15 +63,11 @@ def measure(now: datetime, patience: timedelta) -> Vitals:
         dead_leases=WorkerLease.objects.filter(expired).count(),
         lag=max((lease.lag for lease in live), default=0.0),
         oldest_due_at=due,
-        queues=queues,
-        queues_without_worker=_without_worker(queues, live, announced),
-        deaf=_deaf(queues, live, now - patience),
+        queues=waiting,
+        queues_without_worker=queues.without_worker(waiting, live),
+        deaf=queues.deaf(waiting, live, now - patience),
+        without_waker=_lost_among(waiting_longest(now - patience)),
     )
-
-
-def queues_of(lease: Any) -> list[str]:
-    """The queues that a worker announced it consumes; none if it did not say."""
-    return [name for name in lease.queues.split("\n") if name]
 
 
 def beat_is_dead(now: datetime, patience: timedelta) -> bool:
@@ -118,27 +106,11 @@ def _entry_is_off() -> bool:
     return bool(entries) and not any(entry.enabled for entry in entries)
 
 
-def _queues() -> tuple[Queue, ...]:
-    sent = StepResult.objects.filter(ACTIVE, kind__in=journal.RUNS, state=t.SCHEDULED)
-    grouped = sent.order_by().values("queue").annotate(count=Count("pk"), oldest=Min("scheduled_at"))
-    return tuple(
-        Queue(name=row["queue"], unclaimed=row["count"], oldest=row["oldest"])
-        for row in grouped.order_by("queue")[:QUEUES]
-    )
+def waiting_longest(late: datetime) -> list[UUID]:
+    """The instances that wait longest, as many as ``SAMPLE``: by an index, whatever the number of open ones."""
+    waiting = WorkflowInstance.objects.filter(state=t.WAITING, waiting_since__lt=late).order_by("waiting_since")
+    return list(waiting.values_list("pk", flat=True)[:SAMPLE])
 
 
-def _without_worker(queues: Sequence[Queue], live: Sequence[Any], announced: set[str]) -> tuple[str, ...]:
-    """Known only if every live worker says what it consumes."""
-    if not live or not all(queues_of(lease) for lease in live):
-        return ()
-    return tuple(queue.name for queue in queues if queue.name and queue.name not in announced)
-
-
-def _deaf(queues: Sequence[Queue], live: Sequence[Any], late: datetime) -> tuple[str, ...]:
-    left = {queue.name for queue in queues if queue.oldest < late}
-    suspects = [lease for lease in live if left & {*queues_of(lease)}]
-    if not suspects:
-        return ()
-    ids = [lease.pk for lease in suspects]
-    busy = set(StepResult.objects.filter(lease_id__in=ids, state=t.RUNNING).values_list("lease_id", flat=True))
-    return tuple(sorted({lease.node for lease in suspects if lease.pk not in busy}))
+def _lost_among(ids: Sequence[UUID]) -> int:
+    return sum(without_waker().filter(pk__in=some).count() for some in chunks(ids))

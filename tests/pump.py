@@ -110,7 +110,7 @@ class Pump:
     def advance(self, instance_id: UUID, queue: str = "", *, delay: float = 0) -> bool:
         return self._send(instance=instance_id, queue=queue, due_at=self.now + timedelta(seconds=delay))
 
-    def queue_of(self, queue: str = "") -> str:
+    def queue_of(self, queue: str = "", step: str = "") -> str:
         return queue or "turns"
 
     def task(self, name: str) -> Any:

@@ -88,9 +88,9 @@ class InlineTransport:
         if not later:  # what is late is as good as lost here: the clock finds its row
             self.hints.append(hint)
 
-    def queue_of(self, queue: str = "") -> str:
-        """Where hints would go."""
-        return self._celery.queue_of(queue)
+    def queue_of(self, queue: str = "", step: str = "") -> str:
+        """Where messages would go."""
+        return self._celery.queue_of(queue, step)
 
     def task(self, name: str) -> Any:
         """The Celery task of that name on the current app."""

@@ -93,13 +93,14 @@ class CeleryTransport:
         )
         return self._publish([message]) == 1
 
-    def queue_of(self, queue: str = "") -> str:
-        """The queue such hints go to; "" where a router of the project decides, and refuses to be asked."""
-        name = queue or self._settings.queue
+    def queue_of(self, queue: str = "", step: str = "") -> str:
+        """The queue such messages go to; "" where a router of the project decides, and refuses to be asked."""
+        known = registry.steps.get(step)
+        name = queue or (self._settings.queue if not step else known.options.queue if known else "")
         if name:
             return name
         try:
-            routed = self._app().amqp.router.route({}, ADVANCE).get("queue")
+            routed = self._app().amqp.router.route({}, step or ADVANCE).get("queue")
         except Exception:  # a router may want to see the message
             return ""
         return str(getattr(routed, "name", routed) or "")

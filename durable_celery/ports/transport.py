@@ -20,8 +20,8 @@ class Transport(Protocol):
     def advance(self, instance_id: UUID, queue: str = "", *, delay: float = 0) -> bool:
         """Publish a hint that this instance has something to do."""
 
-    def queue_of(self, queue: str = "") -> str:
-        """Where hints go for instances with this queue; "" where that cannot be said beforehand."""
+    def queue_of(self, queue: str = "", step: str = "") -> str:
+        """Where hints go for instances with this queue, or messages of this ``step``; "" where nobody can say yet."""
 
     def task(self, name: str) -> Any:
         """The Celery task of that name on the current app, for plain ``.delay()`` and the like."""

@@ -63,7 +63,7 @@ class FakeTransport:
     def advance(self, *_: Any, **__: Any) -> bool:
         return False
 
-    def queue_of(self, queue: str = "") -> str:
+    def queue_of(self, queue: str = "", step: str = "") -> str:
         return queue
 
 

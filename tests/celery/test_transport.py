@@ -111,6 +111,14 @@ def test_the_queue_of_turns_is_known_where_it_can_be(new_app):
     assert transport_on(new_app(task_routes=[asks])).queue_of() == ""
 
 
+def test_the_queue_of_a_step_is_known_where_it_can_be(new_app):
+    routed = transport_on(new_app(task_routes={"shop.charge": {"queue": "shop"}}, task_default_queue="all"))
+    assert routed.queue_of("", "shop.charge") == "shop"
+    assert routed.queue_of("", priced.name) == "pricing"
+    assert routed.queue_of("vip", priced.name) == "vip"
+    assert routed.queue_of("", "unknown.here") == "all"
+
+
 def test_the_queue_and_priority_of_the_row_come_before_those_of_the_step(app, transport):
     transport.dispatch([one(name=priced.name), one(name=priced.name, queue="vip", priority=0)], NOW)
     (ordinary,) = messages_in(app, "pricing")

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from celery import current_app
 from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
@@ -16,7 +17,7 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
-from django_app import checks, doctor, readiness
+from django_app import checks, doctor, readiness, vitals
 from django_app.models import EngineHeartbeat, WorkerLease
 from tests.django_app.rows import new_instance, new_message, new_step
 
@@ -212,8 +213,27 @@ def test_a_worker_that_is_connected_and_consumes_nothing_is_found(healthy: Any) 
     new_step(instance, "1", state="SCHEDULED", attempt=0, scheduled_at=NOW - HOUR, queue="vip")
     assert set(found()) == {"unclaimed", "deaf"}
     assert "'a': connected" in found()["deaf"].text
+    WorkerLease.objects.update(lag=70)
+    assert set(found()) == {"unclaimed"}, "it takes what came before"
+    WorkerLease.objects.update(lag=0)
     new_step(instance, "2", state="RUNNING", lease_id=healthy.pk, started_at=NOW, queue="vip")
     assert set(found()) == {"unclaimed"}, "it is busy"
+
+
+@pytest.mark.parametrize("what", ["step", "retry", "start"])
+def test_the_default_queue_is_a_queue_like_any_other(healthy: Any, what: str) -> None:
+    default = current_app.conf.task_default_queue
+    if what == "start":
+        new_instance(state="PENDING", start_at=NOW - HOUR)
+    else:
+        fields = {"state": "SCHEDULED", "attempt": 0} if what == "step" else {"state": "RETRYING", "due_at": NOW - HOUR}
+        new_step(new_instance(), "1", scheduled_at=NOW - HOUR, look_at=NOW + HOUR, **fields)
+    assert doctor.state(now=NOW)["queues"] == ({"name": default, "unclaimed": 1, "oldest": NOW - HOUR},)
+    WorkerLease.objects.update(queues="another")
+    assert set(found()) == {"unclaimed", "queues"}
+    assert repr(default) in found()["queues"].text
+    WorkerLease.objects.update(queues=default)
+    assert set(found()) == {"unclaimed", "deaf"}
 
 
 def test_open_instances_without_a_waker_are_found_by_a_thorough_look(healthy: Any) -> None:
@@ -229,6 +249,21 @@ def test_open_instances_without_a_waker_are_found_by_a_thorough_look(healthy: An
     assert found(thorough=True)["waker"].examples == [str(lost.pk)]
 
 
+def test_of_those_that_wait_longest_one_without_a_waker_is_found_by_every_look(
+    healthy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def waits(since: datetime, **fields: Any) -> Any:
+        return new_instance(state="WAITING", start_at=NOW - HOUR, waiting_since=since, **fields)
+
+    new_step(waits(NOW - 3 * HOUR), "1", kind="signal", state="SCHEDULED")
+    lost = waits(NOW - 2 * HOUR)
+    assert found()["waker"].examples == [str(lost.pk)]
+    assert doctor.state(now=NOW)["without_waker"] == 1
+    monkeypatch.setattr(vitals, "SAMPLE", 1)
+    assert found() == {}, "so many are read, and no more"
+    assert set(found(thorough=True)) == {"waker"}
+
+
 def test_the_state_is_told_in_numbers(healthy: Any) -> None:
     EngineHeartbeat.objects.update(beat_at=NOW, last_tick_by="a")
     WorkerLease.objects.update(queues="celery", lag=2.5)
@@ -240,6 +275,7 @@ def test_the_state_is_told_in_numbers(healthy: Any) -> None:
     assert (state["last_tick_at"], state["last_tick_by"], state["last_beat_at"]) == (NOW, "a", NOW)
     assert (state["workers"], state["dead_leases"], state["lag"]) == (1, 1, 2.5)
     assert (state["oldest_due_at"], state["queues_without_worker"], state["deaf"]) == (NOW - HOUR, ("vip",), ())
+    assert (state["table_version"], state["missing_migrations"], state["newer_migrations"]) == ("0001_initial", (), ())
 
 
 # -- the verb and the page ---------------------------------------------------------------------------------------------
@@ -289,3 +325,30 @@ def test_the_health_page_names_findings_and_nothing_else(client: Any) -> None:
     assert (told["ok"], told["findings"]) == (False, ["blocked", "tick", "workers"])
     assert "secret" not in response.content.decode()
     assert (told["state"]["workers"], told["state"]["last_tick_at"], told["state"]["queues"]) == (0, None, [])
+    assert {
+        "table_version", "last_tick_at", "dead_leases", "oldest_due_at", "queues", "without_waker",
+        "queues_without_worker", "deaf", "beat_is_dead",
+    } <= told["state"].keys()  # fmt: skip
+
+
+def test_the_health_page_is_there_by_its_other_name(client: Any, healthy: WorkerLease) -> None:
+    now = datetime.now(timezone.utc)
+    EngineHeartbeat.objects.update(last_tick_at=now)
+    WorkerLease.objects.update(expires_at=now + HOUR)
+    with override_settings(ROOT_URLCONF="durable_celery.urls"):
+        response = client.get("/healthz")
+    assert (response.status_code, response.json()["ok"]) == (200, True)
+
+
+# -- tables of another release -----------------------------------------------------------------------------------------
+
+
+def test_newer_tables_are_told_and_nothing_is_wrong(healthy: Any, caplog: pytest.LogCaptureFixture) -> None:
+    MigrationRecorder(connection).record_applied("durable_celery", "0009_something_new")
+    assert found() == {}
+    state = doctor.state(now=NOW)
+    assert (state["table_version"], state["newer_migrations"]) == ("0009_something_new", ("0009_something_new",))
+    readiness.report()
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert "are of a newer release than this worker (0009_something_new)" in record.getMessage()

@@ -221,6 +221,18 @@ def test_cancel_while_a_step_fails_makes_no_further_attempt(pump: Pump) -> None:
     assert handle.status == "CANCELLED"
 
 
+def test_a_step_that_fails_after_the_turn_of_a_cancel_has_looked_ends_without_the_clock(pump: Pump) -> None:
+    handle = retried.start()
+
+    def cancel() -> None:
+        steering.cancel(UUID(handle.id))
+        pump.drain()  # its turn is taken by another worker, and waits for the step
+
+    hooks["flaky"] = cancel
+    pump.drain()
+    assert (ran, handle.status) == (["flaky"], "CANCELLED")
+
+
 def test_cancel_during_the_wait_for_a_retry_gives_it_up(pump: Pump) -> None:
     handle = retried.start()
     pump.drain()

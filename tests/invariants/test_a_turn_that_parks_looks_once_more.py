@@ -26,6 +26,11 @@ def waiting() -> Workflow[str]:
 
 
 @workflow
+def only_waiting() -> Workflow[str]:
+    return (yield from go_on.wait())
+
+
+@workflow
 def timed() -> Workflow[str]:
     yield from sleep(0.5)
     return "awake"
@@ -74,7 +79,7 @@ def test_whoever_loses_to_another_turn_looks_again(pump: Pump) -> None:
         turns.advance(UUID(handle.id))
         send_unseen(handle)
 
-    handle = waiting.start()
+    handle = only_waiting.start()
     before_the_commit(1, win_and_send)
     pump.drain()
     assert handle.result(timeout=0) == "now"
