@@ -142,13 +142,23 @@ class Trial:
         effects = self.effects() if self.effects is not None else None
         return seen_of(self.harness._store, run, process.begun, process.kept, effects)
 
+    def _call_outside(self, run: Run[Any], process: Process) -> None:
+        """Who asks a process that dies is told so, and who waits for what it has left undone, and they ask again."""
+        assert self.during is not None
+        died = process.died
+        try:
+            self.during(run)
+        except Exception as error:
+            if process.died == died and not (died and isinstance(error, TimeoutError)):
+                raise
+
     def _act(self, run: Run[Any], process: Process) -> None:
         if self.during is None:
             return
         for _ in range(ACTS):
             before = self.harness._transport.accepted, process.died
             with process.at_work():
-                self.during(run)
+                self._call_outside(run, process)
             self.harness._settle()
             quiet = (self.harness._transport.accepted, process.died) == before
             if quiet or self.harness._store.all_ended(UUID(run.id)):
