@@ -48,7 +48,7 @@ class Redis:
         with self._connection() as client:
             return len(client.client_list()) - 1
 
-    def halt(self) -> None:
+    def halt(self, *, hard: bool) -> None:
         assert self.service is not None
         self.service.halt()
 
@@ -78,6 +78,7 @@ class RabbitMQ:
     url: str
     queue: str
     service: Service | None = None
+    _hard: bool = False
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -104,13 +105,21 @@ class RabbitMQ:
         assert self.service is not None
         return int(rabbitmq.ask(self.service, "length(rabbit_networking:connections())."))
 
-    def halt(self) -> None:
+    def halt(self, *, hard: bool) -> None:
+        """SIGKILL to the server, which then needs its time to come back; or it ends its broker alone."""
         assert self.service is not None
-        self.service.halt()
+        self._hard = hard
+        if hard:
+            self.service.halt()
+        else:
+            rabbitmq.ask(self.service, "rabbit:stop().")
 
     def relaunch(self) -> None:
         assert self.service is not None
-        self.service = self.service.relaunch()
+        if self._hard:
+            self.service = self.service.relaunch()
+        else:
+            rabbitmq.ask(self.service, "rabbit:start().")
 
     def answers(self) -> bool:
         address = urlsplit(self.url)

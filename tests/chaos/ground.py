@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -29,6 +30,14 @@ SCHEMES = {
     "amqp": "rabbitmq",
     "pyamqp": "rabbitmq",
     "filesystem": "filesystem",
+}
+# As the example has it. With readers that wait for writers a frozen process would hold up whoever looks at it.
+WAL = {
+    "OPTIONS": {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+    }
 }
 DATABASES = {"postgres": Postgres, "mariadb": MariaDB}
 BROKERS = {"redis": Redis, "rabbitmq": RabbitMQ}
@@ -87,6 +96,8 @@ def set_up(database: str, broker: str, services: Mapping[str, Service], stack: E
         "TEST_LOG_LEVEL": "INFO",
         "DJANGO_SETTINGS_MODULE": "tests.project.settings",
     }
+    if database == "sqlite":
+        os.environ["TEST_DATABASE"] = json.dumps(WAL)
     from tests.project import surroundings
 
     surroundings.prepare()
