@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, is_hypothesis_test, settings
+from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 
 from django_app import pytest_plugin
 from tests import processes
@@ -22,6 +22,9 @@ SLOW_CHECKS = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 settings.register_profile("quick", max_examples=50, deadline=None, suppress_health_check=SLOW_CHECKS)
 settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, suppress_health_check=SLOW_CHECKS)
 settings.register_profile("nightly", max_examples=5000, deadline=None, suppress_health_check=SLOW_CHECKS)
+# For who only asks whether anything fails: no time is spent on the simplest example that does.
+ANY_FAILURE = [Phase.explicit, Phase.generate]
+settings.register_profile("unshrunk", deadline=None, suppress_health_check=SLOW_CHECKS, phases=ANY_FAILURE)
 
 DATABASE_FIXTURES = {"db", "transactional_db", "django_db_setup"}
 BETWEEN_PROCESSES = {"filesystem", "redis", "rabbitmq"}

@@ -94,6 +94,7 @@ class Scratch:
         fixed = {
             "PYTHONPATH": str(self.root),
             "PYTHONDONTWRITEBYTECODE": "1",
+            "HYPOTHESIS_PROFILE": "unshrunk",
             "TEST_DB": database,
             "TEST_BROKER": broker,
         }
