@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 from django_app import pytest_plugin
 from tests import processes
 from tests.project import surroundings
+from tests.services import Service, rabbitmq
 
 if TYPE_CHECKING:
     from tests.pump import Pump
@@ -136,6 +138,27 @@ def pump(transactional_db: None) -> Iterator[Pump]:
 
     with Pump() as pump:
         yield pump
+
+
+@pytest.fixture(scope="session")
+def strict_rabbitmq() -> Iterator[Service]:
+    """A server of our own that gives up a channel with a delivery unacknowledged for 4 s; it looks every second."""
+    often = "-rabbit channel_tick_interval 1000"
+    server = rabbitmq.start(settings="consumer_timeout = 4000", arguments=often, hosts=["/"])
+    with started("rabbitmq", server) as service:
+        yield service
+
+
+@contextmanager
+def started(name: str, service: Service | None) -> Iterator[Service]:
+    """The service, stopped at the end; where its program is missing the test is skipped, and fails in CI."""
+    if service is None:
+        assert not os.environ.get("CI"), f"{name} is not installed"
+        pytest.skip(f"{name} is not installed")
+    try:
+        yield service
+    finally:
+        service.stop()
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ RUN_TASK = "durable_celery.run_task"
 HEADER = "durable"
 SOON = 5.0  # seconds; what is due later waits in the database, not in the broker
 SILENCE = 3.0  # seconds in which a broker that failed is left alone
+KIND = "x-queue-type"  # the argument of a queue by which RabbitMQ knows its kind
 NET = 60.0  # seconds beyond an attempt's own limit until the pool's hard limit, the last net
 ENOUGH = 0.75  # share of PUBLISH_TIMEOUT that must be left for a second try, on a new connection
 
@@ -76,13 +77,14 @@ class CeleryTransport:
         """Publish step messages; returns how many went out. What is due later than ``SOON`` does not go."""
         if self._is_eager():
             return len(dispatches) * self._run_at_once(lambda inline: inline.dispatch(dispatches, now))
-        return self._publish([self._step_message(one, now) for one in dispatches if _wait_of(one, now) <= SOON])
+        soon = self._soon()
+        return self._publish([self._step_message(one, now) for one in dispatches if _wait_of(one, now) <= soon])
 
     def advance(self, instance_id: UUID, queue: str = "", *, delay: float = 0) -> bool:
         """Publish a hint that this instance has something to do; True if it went out."""
         if self._is_eager():
             return self._run_at_once(lambda inline: inline.advance(instance_id, queue))
-        if delay > SOON:
+        if delay > 0 and delay > self._soon():
             return False
         message = Message(
             task=ADVANCE,
@@ -173,6 +175,18 @@ class CeleryTransport:
             route=one.task,
             options={} if queue else {name: own[name] for name in ("exchange", "routing_key") if name in own},
         )
+
+    def _soon(self) -> float:
+        """How many seconds a message may wait on its way.
+
+        None where a worker consumes quorum queues: they know no prefetch for a whole connection, so Celery cannot raise
+        it by what only waits, and a few such messages would keep it from all others.
+        """
+        try:
+            queues = self._app().amqp.queues.values()
+            return 0.0 if any((queue.queue_arguments or {}).get(KIND) == "quorum" for queue in queues) else SOON
+        except Exception:
+            return SOON  # of an app that cannot be made nothing is known; publishing says what is wrong with it
 
     def _engine_time(self) -> float:
         return self._settings.turn_timeout.total_seconds() + self._settings.inline_seconds.total_seconds() + NET

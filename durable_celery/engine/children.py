@@ -80,7 +80,7 @@ def wake(rt: Runtime, wakes: Iterable[Wake]) -> None:
         if each.delay > SOON or (each.join is not None and not rt.store.has_news(each.instance_id, each.join)):
             continue
         faults.reach("children.before_wake")
-        if not rt.transport.advance(each.instance_id, each.queue, delay=each.delay):
+        if not rt.transport.advance(each.instance_id, each.queue, delay=each.delay) and each.delay <= 0:
             return
 
 

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 from celery import signals
+from kombu import Queue
 
 from durable_celery import step
 from durable_celery.celery import transport as transports
@@ -88,6 +89,19 @@ def test_an_advance_names_its_instance(app, transport):
     assert message.headers["task"] == "durable_celery.advance"
     assert message.headers["durable"].pop("sent") > 0
     assert message.headers["durable"] == {"instance": str(instance_id)}
+
+
+def test_on_quorum_queues_nothing_waits_on_its_way(new_app):
+    """A worker cannot take other messages for those that only wait: Celery knows no prefetch for all of them there."""
+    app = new_app()
+    app.conf.task_queues = [Queue(app.conf.task_default_queue, queue_arguments={"x-queue-type": "quorum"})]
+    transport = transport_on(app)
+    late = one(due_at=NOW + timedelta(seconds=0.2))
+    assert transport.dispatch([late, one()], NOW) == 1
+    assert not transport.advance(uuid4(), delay=0.2)
+    assert transport.advance(uuid4())
+    assert [message.headers["eta"] for message in messages_in(app)] == [None, None]
+    assert transport_on(new_app()).dispatch([late], NOW) == 1
 
 
 def test_the_projects_routes_hold(new_app):

@@ -18,6 +18,7 @@ from tests.project.testapp import case_neighbours as case_neighbours
 from tests.project.testapp import case_transactions as case_transactions
 from tests.project.testapp import case_updates as case_updates
 from tests.project.testapp import case_versions as case_versions
+from tests.project.testapp import case_waiting as case_waiting
 from tests.project.testapp.steps import die, flaky, linger, say
 
 approved = Signal("approved", str)
