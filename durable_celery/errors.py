@@ -254,8 +254,8 @@ class NotRetryable(DurableError):
 class CancelRequested(BaseException):
     """Thrown at the current yield when the instance is to be cancelled; ``except Exception`` does not catch it.
 
-    Once. Cleanup may yield while it is handled; then raise it again. A body that yields outside the handling gets it
-    again, at most 3 times, then is closed. ``reason`` is what ``cancel`` was given.
+    Once. Cleanup may yield while it is handled, and in a ``finally``; then raise it again, or return. A body that
+    yields elsewhere gets it again, at most 3 times, then is closed. ``reason`` is what ``cancel`` was given.
     """
 
     def __init__(self, reason: str = "") -> None:

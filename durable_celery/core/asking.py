@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from types import FrameType
 from typing import Any
 
 from durable_celery.core import journal as journals
@@ -31,6 +32,7 @@ def ask(
     adapt: Callable[[Any], Command[Any] | None] = lambda yielded: None,
     fails_on: tuple[type[BaseException], ...] = (),
     interrupts: Callable[[BaseException], bool] = replay.not_the_bodys,
+    in_finally: Callable[[FrameType], bool] = lambda frame: False,
     info: Any = None,
 ) -> Any:
     """The answer of query ``name`` after ``turn`` turns; before the first, the body as it stands at its first yield.
@@ -44,7 +46,7 @@ def ask(
         recorded = journal if through else Journal(instance_id=journal.instance_id)
         run = Run(
             recorded, turn=through + 1, now=started_at or now, decode=decode, encode=encode, adapt=adapt,
-            fails_on=fails_on, interrupts=interrupts, recorded_only=through > 0, info=info,
+            fails_on=fails_on, interrupts=interrupts, in_finally=in_finally, recorded_only=through > 0, info=info,
         )  # fmt: skip
         events = journals.events(recorded, turn=through + 1, now=now)
         with scope.driving(run):

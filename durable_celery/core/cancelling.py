@@ -4,8 +4,8 @@ Rules of this file:
 - What no worker has claimed is given up at once; a claimed or shielded command is waited for, and if it succeeds its
   value comes first: the cancel is then thrown at the next yield, which asks for nothing.
 - Which commands were waited for is recorded with the turn that decides it, so replay does not depend on later states.
-- A command yielded while the cancel is being handled is cleanup and runs. One yielded outside has swallowed it: it is
-  thrown again, at most three times, and then the body is closed.
+- A command yielded while the cancel is being handled, or in a ``finally``, is cleanup and runs. One yielded elsewhere
+  has swallowed it: it is thrown again, at most three times, and then the body is closed.
 - Once asked, the run ends as asked, however the body leaves.
 """
 
@@ -14,19 +14,23 @@ from __future__ import annotations
 import json
 import sys
 import weakref
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from durable_celery.core import transitions
+from durable_celery.core import scope, transitions
 from durable_celery.core.decision import Decision
 from durable_celery.core.failure import Failure
 from durable_celery.core.journal import CANCEL, DEADLINE, Journal, Message
 from durable_celery.errors import CancelRequested, WorkflowTimedOut, type_name
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from durable_celery.core.commands import Command
     from durable_celery.core.nodes import Node
     from durable_celery.core.run import Run
 
+DRIVER = "durable_celery.core.run"  # the module whose frame is the lowest one below a body
 THROWS = 4  # the first, and three more for a body that swallows it
 
 
@@ -106,8 +110,24 @@ class Cancelling:
         return not self.thrown or not (command.handles_cancel or (built_elsewhere and held))
 
 
-def handling() -> bool:
-    """Whether the calling code handles a ``CancelRequested``: in its ``except``, or in a ``finally`` it unwinds."""
+def cleans_up(run: Run) -> bool:
+    """Whether the calling code cleans up after a cancel of the run: it handles it, or leaves through a ``finally``.
+
+    A ``return`` in the handler ends the handling before the ``finally`` runs; only the code itself tells of that one.
+    """
+    return _handling() or (run.cancelling.thrown > 0 and any(map(run.in_finally, _frames_of_the_body())))
+
+
+def _frames_of_the_body() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") != DRIVER:
+        if not scope.ours(frame):
+            yield frame
+        frame = frame.f_back
+
+
+def _handling() -> bool:
+    """Whether a ``CancelRequested`` is being handled: in an ``except``, or in a ``finally`` that it unwinds."""
     error: BaseException | None = sys.exc_info()[1]
     seen: set[int] = set()
     while error is not None and id(error) not in seen:

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from durable_celery.core import scope
-from durable_celery.core.cancelling import handling
+from durable_celery.core.cancelling import cleans_up
 from durable_celery.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,11 +50,11 @@ class Command(Generic[T_co]):
         self.used = False
         self._run: Run = run
         self.throws = run.throws
-        self.handles_cancel = handling()
+        self.handles_cancel = cleans_up(run)
         run.unyielded.built(self)
 
     def __iter__(self) -> Generator[Command[Any], Any, T_co]:
-        self.handles_cancel = handling()
+        self.handles_cancel = cleans_up(self._run)
         value: T_co = yield self
         return value
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import FrameType
 from typing import Any, Final
 
 from durable_celery.core import identity, scope
@@ -62,6 +63,7 @@ def fork_before(
     adapt: Callable[[Any], Command[Any] | None] = lambda yielded: None,
     fails_on: tuple[type[BaseException], ...] = (),
     interrupts: Callable[[BaseException], bool] = not_the_bodys,
+    in_finally: Callable[[FrameType], bool] = lambda frame: False,
     info: Any = None,
 ) -> Fork:
     """The fork of a run at the top-level yield that ``position`` belongs to; the other arguments are ``replay``'s.
@@ -70,7 +72,7 @@ def fork_before(
     """
     run = _Replay(
         ordinal_of(position), journal, turn=turn, now=started_at or now, decode=decode, encode=encode, adapt=adapt,
-        fails_on=fails_on, interrupts=interrupts, recorded_only=True, info=info,
+        fails_on=fails_on, interrupts=interrupts, in_finally=in_finally, recorded_only=True, info=info,
     )  # fmt: skip
     try:
         with scope.driving(run):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from types import FrameType
 from typing import Any, TypeVar
 
 from durable_celery.core import cancelling, complaints, scope, transitions
@@ -40,6 +41,7 @@ def replay(
     adapt: Callable[[Any], Command[Any] | None] = lambda yielded: None,
     fails_on: tuple[type[BaseException], ...] = (),
     interrupts: Callable[[BaseException], bool] = not_the_bodys,
+    in_finally: Callable[[FrameType], bool] = lambda frame: False,
     recorded_only: bool = False,
     info: Any = None,
 ) -> Decision:
@@ -49,12 +51,13 @@ def replay(
     turn 1 (None if this is it). ``adapt`` makes commands of foreign things that may be yielded, and gives None for
     others. Never raises for what the body does: a bug, a mismatch or a wrong use is a BLOCKED decision. An exception of
     which ``interrupts`` says that it is not the body's (a stop signal, a time limit) goes on, and nothing was decided.
+    ``in_finally`` tells where a frame of the body stands, for cleanup after a cancel that is handled no more.
     ``recorded_only`` feeds what earlier turns took in and nothing else: the decision says where the run stands or how
     it ended, and appends nothing. The body is closed on return.
     """
     run = Run(
         journal, turn=turn, now=started_at or now, decode=decode, encode=encode, adapt=adapt, fails_on=fails_on,
-        interrupts=interrupts, recorded_only=recorded_only, info=info,
+        interrupts=interrupts, in_finally=in_finally, recorded_only=recorded_only, info=info,
     )  # fmt: skip
     fed: list[Event] = []
     with scope.driving(run):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from durable_celery.core import complaints, conditions, handles, nodes, unread
 from durable_celery.core import generator as generators
@@ -26,6 +26,9 @@ from durable_celery.core.patches import Patches
 from durable_celery.core.tree import node_of
 from durable_celery.core.unyielded import Unyielded
 from durable_celery.errors import CancelRequested, NonDeterminism, WorkflowError
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 
 class Run(Ledger):
@@ -42,6 +45,7 @@ class Run(Ledger):
         adapt: Callable[[Any], Command[Any] | None],
         fails_on: tuple[type[BaseException], ...],
         interrupts: Callable[[BaseException], bool],
+        in_finally: Callable[[FrameType], bool],
         recorded_only: bool,
         info: Any,
     ) -> None:
@@ -52,6 +56,7 @@ class Run(Ledger):
         self.adapt = adapt
         self.failures: tuple[type[BaseException], ...] = (WorkflowError, *fails_on)
         self.interrupts = interrupts
+        self.in_finally = in_finally
         self.recorded_only = recorded_only
         self.info = info
         self.spawned: list[nodes.Node] = []  # work beside the body that has not ended

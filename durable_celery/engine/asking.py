@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from durable_celery import calls, codec, runtime, surroundings
+from durable_celery import calls, codec, finals, runtime, surroundings
 from durable_celery.core import asking, transitions
 from durable_celery.engine import execution
 from durable_celery.engine.info import info_of
@@ -42,6 +42,6 @@ def answer(instance_id: UUID, name: str, args: Sequence[Any]) -> Any:
             now=now, started_at=row.started_at if row.turn else None,
             decode=codec.decode, encode=lambda given, root: codec.encode(given, root=root),
             adapt=rt.transport.adapt, fails_on=definition.options.fails_on,
-            interrupts=execution.interrupts_a_turn, info=info_of(row, now),
+            interrupts=execution.interrupts_a_turn, in_finally=finals.in_finally, info=info_of(row, now),
         )  # fmt: skip
         return codec.copy(value, root=f"the answer of query {name!r}")

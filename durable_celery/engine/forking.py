@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from durable_celery import calls, codec, surroundings
+from durable_celery import calls, codec, finals, surroundings
 from durable_celery.core.forking import Fork, fork_before
 from durable_celery.engine import execution
 from durable_celery.engine.info import info_of
@@ -24,5 +24,5 @@ def fork_of(rt: Runtime, loaded: Loaded, position: str, now: datetime) -> Fork:
             turn=instance.turn + 1, now=now, started_at=instance.started_at if instance.turn else None,
             decode=codec.decode, encode=lambda value, root: codec.encode(value, root=root), adapt=rt.transport.adapt,
             fails_on=definition.options.fails_on, interrupts=execution.interrupts_a_turn,
-            info=info_of(instance, now),
+            in_finally=finals.in_finally, info=info_of(instance, now),
         )  # fmt: skip

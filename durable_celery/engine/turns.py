@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from durable_celery import calls, codec, faults, payloads, runtime, surroundings
+from durable_celery import calls, codec, faults, finals, payloads, runtime, surroundings
 from durable_celery.core import compensation, journal, transitions
 from durable_celery.core.decision import Decision
 from durable_celery.core.failure import failure_of, printable
@@ -139,7 +139,7 @@ def _decide(rt: Runtime, loaded: Loaded, definition: WorkflowDefinition[Any, Any
             decode=codec.decode,
             encode=lambda value, root: payloads.encode(value, rt.settings, root=root),
             adapt=rt.transport.adapt, fails_on=definition.options.fails_on,
-            interrupts=execution.interrupts_a_turn, info=info,
+            interrupts=execution.interrupts_a_turn, in_finally=finals.in_finally, info=info,
         )  # fmt: skip
         return budget.run(replaying, rt.settings.turn_timeout.total_seconds(), instance.id)
 

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from durable_celery import calls, codec, runtime, surroundings
+from durable_celery import calls, codec, finals, runtime, surroundings
 from durable_celery.core import complaints, transitions
 from durable_celery.core.chaining import ChainCommand
 from durable_celery.core.commands import Command, ShieldCommand, StepCommand
@@ -99,7 +99,7 @@ def _disagreement(run: Recorded) -> NonDeterminism | None:
             watched(definition.body, see), args, kwargs, run.journal, turn=run.turn + 1, now=run.now,
             started_at=run.started_at, decode=codec.decode, encode=lambda value, root: codec.encode(value, root=root),
             adapt=rt.transport.adapt, fails_on=definition.options.fails_on,
-            interrupts=execution.interrupts_a_turn, recorded_only=True, info=run.info,
+            interrupts=execution.interrupts_a_turn, in_finally=finals.in_finally, recorded_only=True, info=run.info,
         )  # fmt: skip
     if found:
         return found[0]

@@ -20,6 +20,7 @@ from durable_celery.core.decision import Closing, Decision, Opening
 from durable_celery.core.failure import Failure, failure_of, lost, timed_out
 from durable_celery.core.handlers import Answer
 from durable_celery.core.journal import CANCEL, UPDATE, Entry, Journal, Message
+from durable_celery.finals import in_finally
 
 BEGIN = datetime(2026, 11, 1, 8, 30, tzinfo=timezone.utc)
 INSTANCE = "00000000-0000-7000-8000-000000000001"
@@ -100,6 +101,7 @@ class Driver:
             encode=lambda value, root: codec.encode(value, root=root),
             adapt=self.adapt,
             fails_on=self.fails_on,
+            in_finally=in_finally,
             recorded_only=recorded_only,
             info=SimpleNamespace(name="core.workflow"),
             **options,

@@ -272,6 +272,79 @@ def test_a_body_that_swallows_the_cancel_gets_it_three_times_more_and_is_closed(
     assert [entry.name for entry in run.entries.values()] == ["core.a", "core.b"]
 
 
+def leavers() -> dict[str, Any]:
+    def returns() -> Workflow[str]:
+        try:
+            yield from a()
+            yield from b()
+        except CancelRequested:
+            return "handled"
+        finally:
+            yield from c()
+        return "done"
+
+    def goes_on_after_it() -> Workflow[None]:
+        try:
+            yield from a()
+            yield from b()
+        except CancelRequested:
+            pass
+        finally:
+            yield c()
+
+    def in_a_helper() -> Workflow[None]:
+        def tidies() -> Workflow[None]:
+            yield from c()
+
+        yield from a()
+        try:
+            yield from b()
+        except CancelRequested:
+            return
+        finally:
+            if True:
+                yield from tidies()
+
+    def built_before() -> Workflow[None]:
+        yield from a()
+        later = c()
+        try:
+            yield from b()
+        except CancelRequested:
+            return
+        finally:
+            yield from later
+
+    return {name: body for name, body in locals().items() if callable(body)}
+
+
+@pytest.mark.parametrize("name", leavers())
+def test_a_finally_cleans_up_also_where_the_cancel_is_handled_no_more(name: str) -> None:
+    run = after_first(leavers()[name])
+
+    assert shown(run.turn())[-1] == "WAITING step core.c at 3"
+    run.succeed("3")
+    assert shown(run.turn())[-1] == "CANCELLED Cancelled: changed my mind"
+
+
+def test_a_loop_that_swallows_the_cancel_beside_a_finally_is_closed_all_the_same() -> None:
+    def body() -> Workflow[None]:
+        yield from a()
+        while True:
+            try:
+                yield from b()
+            except CancelRequested:
+                pass
+            finally:
+                yield from c()
+
+    run = after_first(body)
+    for position in "3456":
+        assert shown(run.turn())[-1] == f"WAITING step core.c at {position}"
+        run.succeed(position)
+    assert shown(run.turn())[-1] == "CANCELLED Cancelled: changed my mind"
+
+
 def test_a_second_request_changes_nothing() -> None:
     run = after_first(cleanups()["in_finally"])
     run.turn()

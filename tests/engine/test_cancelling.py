@@ -21,6 +21,7 @@ from durable_celery import (
     WorkflowTerminated,
     faults,
     gather,
+    query,
     shield,
     sleep,
     steering,
@@ -160,6 +161,30 @@ def test_cancel_throws_once_runs_cleanup_once_and_then_compensates(pump: Pump) -
         ("1", "SUCCEEDED"), ("2", "CANCELLED"), ("3", "SUCCEEDED"), ("4", "SUCCEEDED"), ("1~", "SUCCEEDED")
     ]  # fmt: skip
     assert steering.cancel(UUID(handle.id)) == "CANCELLED"
+
+
+@workflow
+def returns() -> Workflow[str]:
+    query("ran", lambda: list(ran))
+    try:
+        yield from sleep(3600)
+    except CancelRequested:
+        yield from note("cleaned")
+        return "no need to raise"
+    finally:
+        yield from note("finally")
+        yield from note("finally, on")
+    return "done"
+
+
+def test_a_finally_cleans_up_after_a_handler_that_returns(pump: Pump) -> None:
+    handle = returns.start()
+    pump.drain()
+    handle.cancel("changed my mind")
+    pump.finish()
+    assert handle.status == "CANCELLED"
+    assert ran == ["cleaned", "finally", "finally, on"]
+    assert handle.query("ran") == ran
 
 
 def test_cancel_before_the_first_turn_runs_nothing(pump: Pump) -> None:
