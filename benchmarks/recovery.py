@@ -1,8 +1,11 @@
 """How long a step waits after the process that ran it was killed: on each broker, so many kills of each kind.
 
     python benchmarks/recovery.py [--kills 20] [--broker redis --broker rabbitmq] [--output benchmarks/recovery.txt]
+    python benchmarks/recovery.py --in-flight 200 --output benchmarks/recovery_in_flight.txt
 
-A step is running in a worker; SIGKILL; the clock stops when its body runs again.
+A step is running in a worker; SIGKILL; the clock stops when its body runs again. With --in-flight so many other
+workflows are under way in the same workers, each a step and ten seconds' sleep in turn: the step then waits its turn
+among theirs, and only how often it runs is judged, not how soon.
 
 - *a pool child*: the process of the pool that runs it, from the kill
 - *a worker, restarted*: main process and pool at once; another worker is started on the same host, from its being ready
@@ -79,13 +82,16 @@ def main() -> int:
     parser.add_argument("--broker", action="append", choices=BROKERS, help=f"instead of {' and '.join(BROKERS)}")
     parser.add_argument("--database", default="postgres", choices=("postgres", "mariadb"))
     parser.add_argument("--lease", type=float, default=10, help="seconds; 10 is the default of projects")
+    parser.add_argument("--in-flight", type=int, default=0, help="other workflows that are under way meanwhile")
     parser.add_argument("--output", type=Path, help="keep what is printed in this file too")
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.measure:
-        return measure(chosen.measure, chosen.kills, chosen.lease)
+        return measure(chosen.measure, chosen.kills, chosen.lease, chosen.in_flight)
     printed: list[str] = []
     say(f"Seconds until a step runs again; {chosen.database}, LEASE {chosen.lease:g} s, the rest by default.", printed)
+    if chosen.in_flight:
+        say(f"{chosen.in_flight} other workflows in flight, each a step and 10 s of sleep in turn; no bound.", printed)
     say(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start, niceness {os.nice(0)}.\n", printed)
     say(HEADER, printed)
     statuses = [measure_apart(broker, chosen, printed) for broker in chosen.broker or BROKERS]
@@ -104,6 +110,7 @@ def measure_apart(broker: str, chosen: argparse.Namespace, printed: list[str]) -
     env = {**os.environ, "TEST_DB": chosen.database, "TEST_BROKER": broker}
     env["DJANGO_SETTINGS_MODULE"] = "tests.project.settings"
     options = ["--measure", broker, "--kills", str(chosen.kills), "--lease", str(chosen.lease)]
+    options += ["--in-flight", str(chosen.in_flight)]
     command = [sys.executable, __file__, *options]
     with subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout or ():
@@ -111,14 +118,16 @@ def measure_apart(broker: str, chosen: argparse.Namespace, printed: list[str]) -
     return process.returncode
 
 
-def measure(broker: str, kills: int, lease: float) -> int:
+def measure(broker: str, kills: int, lease: float, in_flight: int) -> int:
     with project() as folder:
-        bench = Bench(folder, lease=lease)
+        bench = Bench(folder, lease=lease, in_flight=in_flight)
         kinds: tuple[tuple[str, float, Callable[[int], Iterator[float]]], ...] = (
             ("a pool child", AT_ONCE, bench.kill_children),
             ("a worker, restarted", AT_ONCE, bench.restart_workers),
             ("a worker, taken over", lease + BEYOND_LEASE, bench.take_over),
         )
+        if in_flight:
+            kinds = tuple((killed, math.inf, kill) for killed, _, kill in kinds)
         rows = []
         for killed, bound, kill in kinds:
             try:
@@ -151,8 +160,9 @@ def project() -> Iterator[Path]:
 class Bench:
     """Workers and the steps that run in them."""
 
-    def __init__(self, folder: Path, *, lease: float) -> None:
+    def __init__(self, folder: Path, *, lease: float, in_flight: int) -> None:
         self.folder = folder
+        self.in_flight = in_flight
         self.env = {"TEST_DURABLE_CELERY": json.dumps({"LEASE": lease})}
         self.workers: list[Worker] = []
 
@@ -188,7 +198,21 @@ class Bench:
         name = f"worker-{uuid.uuid4().hex[:8]}"  # Celery on RabbitMQ refuses a second worker of one name
         worker = start_worker(self.folder / f"{name}.log", arguments=["-n", f"{name}@%h"], env=self.env)
         self.workers.append(worker)
-        return worker.wait_until_ready()
+        worker.wait_until_ready()
+        self.let_fly()
+        return worker
+
+    def let_fly(self) -> None:
+        """Start the workflows in flight, once, and see all of them under way."""
+        from django_app.models import WorkflowInstance
+        from tests.processes import eventually
+        from tests.project.testapp.workflows import flying
+
+        flights = WorkflowInstance.objects.filter(name=flying.name)
+        if self.in_flight and not flights.exists():
+            flying.start_many([(f"flight {number}", 10.0) for number in range(self.in_flight)])
+            under_way = flights.filter(turn__gt=1)
+            eventually(lambda: under_way.count() == self.in_flight, "all workflows in flight", seconds=5 * PATIENCE)
 
     def held_by(self, worker: Worker, *, not_by: Worker | None = None) -> Held:
         """A step that runs in this worker; those that another took are let go."""

@@ -63,5 +63,13 @@ def lingering(run: str, gate: str) -> Workflow[str]:
 
 
 @workflow
+def flying(run: str, seconds: float) -> Workflow[None]:
+    """A step and a sleep in turn, for as long as it is left alone."""
+    while True:
+        yield from say(run, "flew")
+        yield from sleep(seconds)
+
+
+@workflow
 def dying(run: str, marks: str, deaths: int) -> Workflow[int]:
     return (yield from die(run, marks, deaths))
