@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from durable_celery.ports import Client, Store, Transport
 
 OFFSET_AGE = 60.0  # seconds a measured clock offset is good for in a process that renews no lease
+STEP = 0.5  # seconds by which this machine's clock and its stopwatch may disagree; beyond it somebody has set the clock
 
 
 class Clock:
@@ -27,15 +29,25 @@ class Clock:
         self._store = store
         self._lock = threading.Lock()
         self._offset = timedelta(0)
-        self._measured_at: datetime | None = None
+        self._measured: tuple[datetime, float] | None = None  # by this machine's clock, and by its stopwatch
 
     def now(self) -> datetime:
         """The database's time, aware UTC, as far as this process knows."""
-        local = self.local()
-        if self._measured_at is None or abs((local - self._measured_at).total_seconds()) > OFFSET_AGE:
+        if not self._is_fresh():
             self.measure()
-            local = self.local()
-        return local + self._offset
+        return self.guess()
+
+    def guess(self) -> datetime:
+        """The same by the offset that was measured last, whenever that was: costs no query, for figures only."""
+        return self.local() + self._offset
+
+    def _is_fresh(self) -> bool:
+        """Not if it is old, nor if the clock was set meanwhile: a timer must not fire early for that."""
+        if self._measured is None:
+            return False
+        at, ticks = self._measured
+        passed = (self.local() - at).total_seconds()
+        return abs(passed) <= OFFSET_AGE and abs(passed - (time.monotonic() - ticks)) <= STEP
 
     def measure(self) -> datetime:
         """Read the database's clock (one statement) and remember the offset; called at each lease renewal and tick."""
@@ -44,7 +56,7 @@ class Clock:
         after = self.local()
         with self._lock:
             self._offset = theirs - (before + (after - before) / 2)
-            self._measured_at = after
+            self._measured = after, time.monotonic()
         return theirs
 
     def local(self) -> datetime:

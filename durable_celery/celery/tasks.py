@@ -13,7 +13,6 @@ Rules of this file:
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,7 +23,7 @@ from celery.exceptions import Ignore, Retry
 from celery.utils.functional import head_from_fun
 from celery.utils.serialization import get_pickleable_exception
 
-from durable_celery import context, purging, sweeps
+from durable_celery import context, purging, runtime, sweeps
 from durable_celery.celery import seat as seats
 from durable_celery.celery.carrier import Tracer, run_task
 from durable_celery.celery.deadlines import NoGuard
@@ -107,7 +106,8 @@ def _note_wait(header: dict[str, Any]) -> None:
     """Tell the board how long this message was on its way."""
     seat = seats.taken()
     if seat is not None and isinstance(header.get("sent"), (int, float)):
-        seat.note_wait(time.time() - header["sent"])
+        # By the database's clock on both sides: one machine whose clock is ahead would hold up every re-send.
+        seat.note_wait(runtime.current().clock.guess().timestamp() - header["sent"])
 
 
 def _attempt(step_id: int, after: Any) -> attempts.Ended:

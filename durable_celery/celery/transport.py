@@ -20,7 +20,7 @@ from uuid import UUID
 
 from kombu.exceptions import OperationalError
 
-from durable_celery import faults
+from durable_celery import faults, runtime
 from durable_celery.celery import canvas, eager, existing_task
 from durable_celery.celery.current_app import current_app
 from durable_celery.celery.producers import Producers
@@ -252,7 +252,7 @@ class CeleryTransport:
             (),
             {},
             countdown=countdown or None,
-            headers={HEADER: {**message.ids, "sent": time.time() + countdown}},
+            headers={HEADER: {**message.ids, "sent": runtime.current().clock.guess().timestamp() + countdown}},
             producer=producer,
             retry=False,
             timeout=self._timeout / 2,

@@ -14,7 +14,8 @@ from typing import Any
 from durable_celery.faults import skew
 from durable_celery.faults.grammar import parse
 from durable_celery.faults.injection import InjectedFault as InjectedFault
-from durable_celery.faults.injection import Injection, Send
+from durable_celery.faults.injection import Injection as Injection
+from durable_celery.faults.injection import Send
 from durable_celery.faults.injection import break_by as break_by
 from durable_celery.faults.points import POINTS as POINTS
 

@@ -106,7 +106,7 @@ def _first() -> Workflow[list[Any]]:
     notes: list[str] = []
     note.on(notes.append)
     query("notes", lambda: notes)
-    update("add", lambda what: notes.append(what) or len(notes), validate=lambda what: bool(what))
+    update("add", notes.append, validate=lambda what: bool(what))
     set_status("first")
     set_attributes(half=1)
     yield from plain("first")
