@@ -115,11 +115,19 @@ def _each(
             faults.reach("tick.before_act")
             act(row)
             faults.reach("tick.after_act")
-        except Exception:
+        except Exception as error:
             report.errors += 1
             log.exception("the tick could not handle %s; it goes on with the next", _name(row))
+            _reconnect(error)
             with contextlib.suppress(Exception):
                 put_off(row)
+
+
+def _reconnect(error: Exception) -> None:
+    """A connection that broke at one row serves none of the others; raises if the database is gone for all of them."""
+    store = runtime.current().store
+    if store.away(error):
+        store.reconnect()
 
 
 def _name(row: Any) -> str:

@@ -51,6 +51,11 @@ class Clock(Connected):
         if not self.in_transaction():
             self.connection.close()
 
+    def reconnect(self) -> None:
+        """Open this thread's connection anew, unless a transaction is open on it; raises if nobody is there."""
+        self.close_connections()
+        self.connection.ensure_connection()
+
     def away(self, error: BaseException) -> bool:
         """Whether the database was not reached, broke off, or was locked: the same may succeed later."""
         return isinstance(error, (OperationalError, InterfaceError))

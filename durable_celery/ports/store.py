@@ -98,6 +98,9 @@ class Store(Protocol):
     def close_connections(self) -> None:
         """Close this thread's connection to the engine's database; the next use opens another."""
 
+    def reconnect(self) -> None:
+        """Open this thread's connection anew; raises if the database cannot be reached."""
+
     def away(self, error: BaseException) -> bool:
         """Whether this error says that the database could not be reached or asked now: the same may succeed later."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import DataError, InterfaceError, OperationalError, connection
 
 from django_app.models import StepAttempt, StepResult
-from durable_celery import RetryPolicy, Workflow, current_step, step, workflow
+from durable_celery import RetryPolicy, Workflow, current_step, faults, sleep, step, workflow
 from durable_celery.engine import attempts
 from tests.pump import Pump
 
@@ -42,6 +43,11 @@ def work(fails: bool) -> int:
 @workflow(name="outage.run")
 def once(fails: bool) -> Workflow[int]:
     return (yield from work(fails))
+
+
+@workflow(name="outage.nap")
+def napping() -> Workflow[None]:
+    yield from sleep(timedelta(minutes=1))
 
 
 @pytest.fixture(autouse=True)
@@ -97,3 +103,44 @@ def test_what_the_database_refuses_is_not_tried_again(pump: Pump) -> None:
     once.start(False)
     with away(DataError("value too long"), 1), pytest.raises(DataError):
         pump.drain()
+
+
+@pytest.mark.server
+def test_a_connection_that_breaks_in_a_tick_costs_it_one_row(pump: Pump) -> None:
+    handles = [napping.start() for _ in range(5)]
+    pump.drain()
+    pump.now += timedelta(minutes=2)
+    with faults.injected("tick.before_act:cut"):
+        report = pump.tick()
+    assert report.errors == 1
+    pump.drain()
+    assert sorted(handle.status for handle in handles) == ["COMPLETED"] * 4 + ["WAITING"]
+    pump.finish()
+    assert {handle.status for handle in handles} == {"COMPLETED"}
+
+
+def test_a_tick_ends_when_the_database_is_gone(pump: Pump, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And does not fail at each row that it had read."""
+    handles = [napping.start() for _ in range(5)]
+    pump.drain()
+    pump.now += timedelta(minutes=2)
+    acted: list[str] = []
+
+    def stop(point: str) -> None:
+        if point == "tick.before_act":
+            acted.append(point)
+            connection.close()
+            monkeypatch.setattr(connection, "get_new_connection", refuse)
+
+    faults.set_hook(stop)
+    with pytest.raises(OperationalError, match="refused"):
+        pump.tick()
+    assert len(acted) == 1
+    faults.set_hook(None)
+    monkeypatch.undo()
+    pump.finish()
+    assert {handle.status for handle in handles} == {"COMPLETED"}
+
+
+def refuse(parameters: Any) -> Any:
+    raise OperationalError("connection refused")
