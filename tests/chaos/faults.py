@@ -1,7 +1,7 @@
 """Breaks what runs: one fault after the other, each with what must follow it (a thaw, a restart) some seconds later.
 
 A fault is effective if it hit something: a process that lived, messages that were there, connections that were open,
-a lock that somebody waited for. One that was not is tried again a little later, some times.
+a lock that somebody waited for. One that was not is tried again a little later, until it is too late.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.processes import children_of, signal_to
 Claims = Mapping[int, Sequence[tuple[str, int]]]  # by process id: idempotency key and attempt of what it runs
 
 OF_PROCESSES = ("kill worker", "kill child", "kill Beat", "freeze", "deploy")
-AGAIN = 8
+LATE = 60.0  # seconds after the last fault of the plan
 PAUSE = 1.5  # seconds before an ineffective one is tried again
 PATIENCE = 20.0  # seconds for a service that was restarted to answer
 
@@ -47,7 +47,10 @@ class Chaos:
     effective: Counter[str] = field(default_factory=Counter)
     kills: list[Kill] = field(default_factory=list)
     _later: list[tuple[float, Callable[[], object]]] = field(default_factory=list)
-    _tries: Counter[tuple[str, float]] = field(default_factory=Counter)
+    _last: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._last = max((fault.at for fault in self.due), default=0.0) + LATE
 
     def go_on(self, now: float) -> None:
         """Do what is due at ``now``, in seconds since the run began."""
@@ -56,10 +59,7 @@ class Chaos:
             fault = self.due.pop(0)
             if self._strike(fault):
                 self.effective[fault.kind] += 1
-                return
-            identity = (fault.kind, fault.choice)
-            self._tries[identity] += 1
-            if self._tries[identity] <= AGAIN:
+            elif now < self._last:
                 self.due.append(replace(fault, at=now + PAUSE))
                 self.due.sort(key=lambda one: one.at)
 
@@ -139,10 +139,12 @@ class Chaos:
         return True
 
     def _deploy(self, fault: Fault) -> bool:
-        lived = [member for member in self.fleet.workers() if not member.worker.ended()]
+        """Not before the last one is through, or a slow machine never has a worker that is ready."""
+        if not all(member.is_ready() for member in self.fleet.workers()):
+            return False
         leaving = self.fleet.replace()
         self._after(GRACE, lambda: self._end_old(leaving))
-        return bool(lived)
+        return True
 
     def _lock(self, fault: Fault) -> bool:
         waited: int = self.database.hold(0.4 + fault.share * 1.6, against_order=fault.choice < 0.5)
@@ -162,7 +164,7 @@ class Chaos:
     # -- parts
 
     def _pick(self, members: Sequence[Member], fault: Fault) -> Member | None:
-        found = [member for member in members if not member.worker.ended() and not member.frozen]
+        found = [member for member in members if member.is_ready()]
         return found[int(fault.choice * len(found))] if found else None
 
     def _frozen_claims(self, member: Member) -> list[tuple[str, int]]:

@@ -13,7 +13,7 @@ from tests.chaos.oracle import Finding
 
 KILLS = ("kill worker", "kill child", "kill Beat")
 WORKFLOWS, FAULTS, OF_A_KIND = 300, 40, 3  # at least, in 120 seconds
-SHOWN = 40
+SHOWN, WIDTH = 40, 300  # findings, and characters of one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Report:
         for kind in self.kinds:
             yield f"  {self.effective.get(kind, 0):4} {kind}"
         for finding in self.findings[:SHOWN]:
-            yield f"{finding.kind}: {finding.text}"
+            yield f"{finding.kind}: {finding.text[:WIDTH]}"
         if len(self.findings) > SHOWN:
             yield f"... and {len(self.findings) - SHOWN} more"
         for missing in self.too_little():

@@ -129,17 +129,17 @@ def make_marathon(dice: random.Random) -> Made:
 SCRIPTS: Mapping[str, Script] = {
     "sequence": Script(
         weight=4,
-        make=lambda dice: ((dice.randint(2, 6), dice.uniform(0.02, 0.2)), []),
+        make=lambda dice: ((dice.randint(2, 4), dice.uniform(0.02, 0.2)), []),
         promise=completes(lambda count, _: [*numbers("step", count), "shaky"], nothing, lambda count, _: count),
     ),
     "fan": Script(
-        weight=0.7,
+        weight=0.4,
         make=lambda dice: ((50,), []),
         promise=completes(lambda members: [*numbers("member", members), "joined"], nothing, lambda members: members),
     ),
     "mapping": Script(
         weight=0.7,
-        make=lambda dice: ((dice.randint(5, 30), dice.randint(3, 10)), []),
+        make=lambda dice: ((dice.randint(5, 15), dice.randint(3, 10)), []),
         promise=completes(
             lambda members, _: [*numbers("item", members), "joined"], nothing, lambda members, _: members
         ),
@@ -193,7 +193,7 @@ SCRIPTS: Mapping[str, Script] = {
     ),
     "books": Script(
         weight=3,
-        make=lambda dice: ((dice.randint(1, 4), dice.uniform(0, 0.1)), []),
+        make=lambda dice: ((dice.randint(1, 3), dice.uniform(0, 0.1)), []),
         promise=completes(
             lambda count, _: [*numbers("entry", count), *numbers("told", count), *numbers("side", 2)],
             nothing,
