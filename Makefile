@@ -14,7 +14,6 @@ BIN := $(VENV)/bin
 ARGS ?=
 DURATION ?= 120
 PAIR ?= postgres+redis
-CHAOS_PAIRS := postgres+redis postgres+rabbitmq mariadb+redis sqlite+filesystem
 export DATABASE_URL BROKER_URL
 COMMA := ,
 
@@ -40,7 +39,7 @@ nightly: $(VENV)/.test $(VENV)/.nightly
 	$(BIN)/python -m tests.mutations --output benchmarks/mutations.txt
 	$(BIN)/python benchmarks/recovery.py --output benchmarks/recovery.txt
 	TEST_DB=postgres TEST_BROKER=redis $(BIN)/python -m benchmarks.purge
-	for pair in $(CHAOS_PAIRS); do for run in 1 2 3; do $(BIN)/python -m tests.chaos --pair $$pair || exit 1; done; done
+	$(BIN)/python benchmarks/chaos.py --seeds 3
 	PYENV_VERSION="$$(pyenv versions --bare 2>/dev/null | grep -E '^3\.1[0-3]\.' | paste -sd: -)" $(BIN)/nox
 
 docs: $(VENV)/.docs

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shutil
 import sys
 import time
 from contextlib import ExitStack
@@ -23,18 +24,23 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="one is drawn if there is none")
     parser.add_argument("--duration", type=float, default=120, help="seconds in which things are started and break")
     parser.add_argument("--pair", choices=ground.PAIRS, default=ground.PAIRS[0])
-    parser.add_argument("--keep", action="store_true", help="keep the folder of logs and books")
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the folder of logs and books; that of a failure is kept anyway"
+    )
     parser.add_argument("--plan", action="store_true", help="print what happens when, before it does")
     chosen = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if chosen.seed is None else chosen.seed
     with ExitStack() as stack:
-        folder = ground.folder(stack, keep=chosen.keep)
+        folder = ground.folder()
         found = ground.find(chosen.pair, os.environ, stack)
         made = plan.make(seed, chosen.duration, found.kinds)
         print(f"seed {seed}, {chosen.duration:g} s, {found.pair}, logs in {folder}", flush=True)
         if chosen.plan:
             print("\n".join(str(one) for one in (*made.starts, *made.acts, *made.faults)), flush=True)
-        return go(seed, chosen.duration, made, found)
+        status = go(seed, chosen.duration, made, found)
+    if status == 0 and not chosen.keep:
+        shutil.rmtree(folder, ignore_errors=True)
+    return status
 
 
 def go(seed: int, duration: float, made: plan.Plan, found: ground.Ground) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -123,10 +122,8 @@ def set_up(database: str, broker: str, services: Mapping[str, Service], stack: E
     )
 
 
-def folder(stack: ExitStack, *, keep: bool) -> Path:
+def folder() -> Path:
     """Where logs and books of the run are kept, named to its processes."""
     made = Path(tempfile.mkdtemp(prefix="durable-chaos-"))
-    if not keep:
-        stack.callback(shutil.rmtree, made, ignore_errors=True)
     os.environ[ledger.VARIABLE] = str(made)
     return made
