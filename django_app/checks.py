@@ -24,12 +24,29 @@ from durable_celery.registry import registry
 
 SUPPORTED = {"postgresql": "PostgreSQL 14", "mysql": "MariaDB 10.11 or MySQL 8", "sqlite": "SQLite 3.37"}
 
+TO_COME = {
+    "MIDDLEWARE": "nothing is called around turns and attempts",
+    "PAYLOAD_KEYS": "arguments and results are stored unencrypted",
+    "PAYLOAD_STORAGE": "a value over PAYLOAD_LIMIT is refused",
+    "STRICT_ARGUMENTS": "other arguments on replay do not block, the recorded ones stay in force",
+}
+
 
 @register("durable_celery")
 def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """Every key of DURABLE_CELERY that is unknown or has a value it cannot have."""
     problems = settings_of(getattr(settings, "DURABLE_CELERY", {}))[1]
     return [Error(problem.text, id="durable_celery.E001") for problem in problems]
+
+
+@register("durable_celery")
+def check_settings_to_come(app_configs: Any, **_: Any) -> list[CheckMessage]:
+    """A key that is accepted and does nothing yet must not be relied on."""
+    given = getattr(settings, "DURABLE_CELERY", {})
+    keys = [key for key in TO_COME if isinstance(given, dict) and given.get(key)]
+    return [Warning(f"DURABLE_CELERY[{key!r}] has no effect in this version: {TO_COME[key]}.",
+                    hint="Leave it out until the changelog says that it is there.",
+                    id="durable_celery.W004") for key in keys]  # fmt: skip
 
 
 @register("durable_celery")

@@ -48,6 +48,15 @@ def test_settings_that_are_no_dict_are_an_error() -> None:
         assert ids() == ["durable_celery.E001"]
 
 
+def test_a_key_that_does_nothing_yet_is_a_warning_that_says_what_is_not_done() -> None:
+    given = {"PAYLOAD_KEYS": ["secret"], "STRICT_ARGUMENTS": True, "PAYLOAD_STORAGE": None, "MIDDLEWARE": []}
+    with override_settings(DURABLE_CELERY=given):
+        found = messages()
+    assert [message.id for message in found] == ["durable_celery.W004"] * 2
+    assert "'PAYLOAD_KEYS'" in found[0].msg
+    assert "unencrypted" in found[0].msg
+
+
 def test_an_unknown_database_is_an_error_that_lists_those_there_are() -> None:
     with override_settings(DURABLE_CELERY={"DATABASE": "durabel"}):
         found = messages()
