@@ -9,9 +9,9 @@ from django.conf import settings
 from django.db import connections, models
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.fields.json import KeyTransform
-from django.utils import timezone
 
 from django_app.models.subjects import subject_hash
+from durable_celery import runtime
 from durable_celery.core import transitions as t
 from durable_celery.core.journal import COMPOSITES, MAP, WAITS
 
@@ -64,8 +64,8 @@ class InstanceQuerySet(Instances):
 
     def stuck(self, before: datetime | None = None) -> InstanceQuerySet:
         """Open for longer than their workflow's ``expected``, or with a signal waited for longer than its
-        ``warn_after``, at ``before`` (default: now)."""
-        before = before or timezone.now()
+        ``warn_after``, at ``before`` (default: now, by the clock of the engine)."""
+        before = before or runtime.current().clock.guess()
         return self.open()._only(Q(expected_at__lt=before) | Q(warn_at__lt=before))
 
     def for_subject(self, subject: models.Model) -> InstanceQuerySet:

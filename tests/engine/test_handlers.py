@@ -191,6 +191,7 @@ def test_a_wait_over_its_warn_after_is_stuck_until_it_ends(pump: Pump) -> None:
     pump.drain()
     assert warn_at(handle) == BEGIN + timedelta(hours=1)
     objects = WorkflowInstance.objects
+    assert stuck() == []
     assert not objects.stuck(before=BEGIN + timedelta(minutes=59)).exists()
     assert objects.stuck(before=BEGIN + timedelta(minutes=61)).exists()
     found = [f for f in doctor.findings(now=BEGIN + timedelta(minutes=61)) if f.id == "stuck"]
@@ -208,6 +209,14 @@ def test_a_wait_over_its_warn_after_is_stuck_until_it_ends(pump: Pump) -> None:
     pump.advance_time(hours=1)
     assert (handle.status, warn_at(handle)) == ("COMPLETED", None)
     assert not objects.stuck(before=BEGIN + timedelta(days=60)).exists()
+
+
+def test_what_is_stuck_is_so_by_the_clock_of_the_engine(pump: Pump) -> None:
+    handle = patient.start()
+    pump.advance_time(minutes=59)
+    assert stuck() == []
+    pump.advance_time(minutes=2)
+    assert stuck() == [handle.id]
 
 
 def test_a_warning_ends_with_a_cancel(pump: Pump) -> None:
