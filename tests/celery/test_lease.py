@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from durable_celery import runtime
+from durable_celery import faults, runtime
 from durable_celery.celery import lease as leases
 from durable_celery.celery.lease import HeldLease
 from tests.celery.fakes import runtime_with
@@ -75,6 +75,15 @@ def test_an_outage_does_not_end_the_renewals(fake_store, held):
     before = fake_store.calls.count("renew_lease")
     eventually(lambda: fake_store.calls.count("renew_lease") > before, "a renewal")
     assert held.id == first
+
+
+def test_a_renewal_that_fails_is_tried_again(fake_store, held):
+    with faults.injected("lease.before_renewal:raise:2; lease.after_renewal:raise:3") as injection:
+        held.open()
+        eventually(lambda: sum(injection.struck.values()) == 2, "both faults")
+        renewals = fake_store.calls.count("renew_lease")
+        eventually(lambda: fake_store.calls.count("renew_lease") > renewals, "another renewal")
+    assert list(fake_store.leases) == [held.id]
 
 
 def test_closing_gives_the_lease_back_and_ends_its_thread(fake_store, held, changes):

@@ -13,7 +13,7 @@ import pytest
 from celery import signals
 from kombu import Queue
 
-from durable_celery import step
+from durable_celery import faults, step
 from durable_celery.celery import transport as transports
 from durable_celery.celery.transport import CeleryTransport
 from durable_celery.conf import Settings
@@ -421,3 +421,28 @@ def test_the_signature_of_a_step_is_the_step_and_what_is_no_signature_is_nothing
     assert transport.adapt(app.signature(priced.name, args=(7,)).set(queue="vip", priority=1)) == "command"
     assert (made[1][0].options.queue, made[1][0].options.priority) == ("vip", 1)
     assert transport.adapt(object()) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "out", "told"),
+    [("drop", [], 0), ("lose", [], 1), ("unconfirmed", [42], 0), ("double", [42, 42], 1), ("delay=4", [42], 1)],
+)
+def test_a_fault_changes_what_goes_out(app, transport, kind, out, told):
+    with faults.injected(f"message.step:{kind}"):
+        assert transport.dispatch([one()], NOW) == told
+    found = messages_in(app)
+    assert [message.headers["durable"]["step"] for message in found] == out
+    assert [message.headers["eta"] is not None for message in found] == [kind == "delay=4"] * len(out)
+
+
+def test_a_fault_changes_the_order_of_what_goes_out(app, transport):
+    with faults.injected("message.step:reorder"):
+        assert transport.dispatch([one(), one(step_id=43)], NOW) == 2
+    assert [message.headers["durable"]["step"] for message in messages_in(app)] == [43, 42]
+
+
+def test_a_connection_that_is_cut_while_it_is_used_is_made_anew(app, transport):
+    assert transport.dispatch([one()], NOW) == 1
+    with faults.injected("message.step:cut"):
+        assert transport.dispatch([one(step_id=43)], NOW) == 1
+    assert [message.headers["durable"]["step"] for message in messages_in(app)] == [42, 43]

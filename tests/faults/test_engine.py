@@ -97,6 +97,12 @@ def test_a_deadlock_is_tried_again_and_nobody_notices(pump: Pump, point: str, nt
     assert sum(injection.struck.values()) >= (nth == 1)
 
 
+@pytest.mark.parametrize("point", ["tick.before_act", "tick.judged", "tick.after_act"])
+def test_a_row_that_the_tick_cannot_handle_is_handled_by_a_later_one(pump: Pump, point: str) -> None:
+    injection = run_it(pump, f"message.step:lose; {point}:raise", again=0)
+    assert len(injection.struck) == 2
+
+
 @pytest.mark.parametrize(
     ("kind", "point"),
     [
