@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from functools import partial
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
@@ -65,6 +66,20 @@ def test_a_lock_that_does_not_pass_is_an_error_after_a_while(store, monkeypatch)
     with connection.execute_wrapper(Locked(10**6)), pytest.raises(OperationalError, match="database is locked"):
         store.leases()
     assert 0.2 <= time.monotonic() - started < 5
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_pauses_grow_and_no_two_writers_pause_alike(store, monkeypatch):
+    pauses: list[float] = []
+    monkeypatch.setattr(retries, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append))
+    for _ in range(2):
+        with connection.execute_wrapper(Locked(9)):
+            store.leases()
+    first, second = pauses[:9], pauses[9:]
+    assert first != second
+    whole = [min(retries.FIRST_PAUSE * 2**number, retries.LONGEST_PAUSE) for number in range(9)]
+    for pause, most in zip(first + second, whole * 2, strict=True):
+        assert most / 2 <= pause <= most
 
 
 @pytest.mark.django_db(transaction=True)
