@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from durable_celery import faults, runtime, surroundings
 from durable_celery.core import transitions
@@ -24,12 +24,14 @@ from durable_celery.core.journal import COMPENSATION
 from durable_celery.engine import atomic, existing, turns, verdicts
 from durable_celery.engine.atomic import Transacted
 from durable_celery.engine.execution import Guard, NoGuard, Outcome, execute
-from durable_celery.ports import AttemptRecord, Changed, Claimed, Dispatch, OpenStep, StepChange, TaskEnd
+from durable_celery.ports import AttemptRecord, Claimed, Dispatch, OpenStep, StepChange, TaskEnd
 from durable_celery.runtime import Incarnation, Runtime
 
 log = logging.getLogger("durable_celery")
 
-OUTAGE = 60.0  # seconds for which the end of a body is tried to be stored; the pool's last net is later
+OUTAGE = 60.0  # seconds for which a claim is looked for and an end tried to be stored; the pool's last net is later
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,18 +84,25 @@ def _claim(
         x for x in (close_at, None if look_after is None else now + timedelta(seconds=look_after)) if x is not None
     ]
     faults.reach("claim.before")
-    claimed = rt.store.claim(
-        step_id,
-        token=token,
-        lease_id=incarnation.lease_id,
-        pid=os.getpid(),
-        now=now,
-        close_at=close_at,
-        look_at=min(looks, default=None),
-    )
-    if claimed is None:
-        return None
-    _arm(rt, claimed, now, close_at, min(looks, default=None), grace)
+    what = f"the claim of step {step_id} is not known"
+    try:
+        claimed = rt.store.claim(
+            step_id,
+            token=token,
+            lease_id=incarnation.lease_id,
+            pid=os.getpid(),
+            now=now,
+            close_at=close_at,
+            look_at=min(looks, default=None),
+        )
+    except Exception as error:
+        if rt.store.in_transaction() or not rt.store.away(error):
+            raise
+        # It may stand, and nobody would take it back from a process that lives.
+        claimed = _patiently(rt, what, lambda: rt.store.claimed(step_id, token), after=error)
+    if claimed is not None:
+        taken = claimed
+        _patiently(rt, what, lambda: _arm(rt, taken, now, close_at, min(looks, default=None), grace))
     return claimed
 
 
@@ -137,7 +146,8 @@ def _record(rt: Runtime, step: OpenStep, outcome: Outcome, incarnation: Incarnat
         what = "timed out" if outcome.failure.timed_out else "failed"
         record = _attempt_record(step, what, outcome, now, incarnation)
     faults.reach("record.before")
-    changed = _stored(rt, step, lambda: rt.store.change_step(step, change, record=record))
+    what = f"the end of step {step.name} at {step.position} of instance {step.instance_id} cannot be stored"
+    changed = _patiently(rt, what, lambda: rt.store.change_step(step, change, record=record))
     faults.reach("record.after")
     if not changed.ok:
         return _superseded(rt, step, outcome, now, incarnation)
@@ -146,23 +156,25 @@ def _record(rt: Runtime, step: OpenStep, outcome: Outcome, incarnation: Incarnat
     return _followed(rt, step, outcome, change, changed.promoted, now)
 
 
-def _stored(rt: Runtime, step: OpenStep, store: Callable[[], Changed]) -> Changed:
-    """What a body did is worth waiting for: a database that is away for a while costs no attempt.
+def _patiently(rt: Runtime, what: str, do: Callable[[], T], *, after: Exception | None = None) -> T:
+    """What a body did is worth waiting for: a database that is away for a while costs no attempt. ``after``: it has
+    just failed with that error.
 
     Its main process waits as well, with a claim that nobody takes over before the clock has run in good order again.
     """
     give_up_at = time.monotonic() + OUTAGE
     pause = 0.1
     while True:
-        try:
-            return store()
-        except Exception as error:
-            if rt.store.in_transaction() or not rt.store.away(error) or time.monotonic() >= give_up_at:
-                raise
-            log.warning(
-                "the end of step %s at %s of instance %s cannot be stored (%s: %s); it is tried again for %.0f s",
-                step.name, step.position, step.instance_id, type(error).__name__, error, give_up_at - time.monotonic(),
-            )  # fmt: skip
+        if after is None:
+            try:
+                return do()
+            except Exception as error:
+                if rt.store.in_transaction() or not rt.store.away(error) or time.monotonic() >= give_up_at:
+                    raise
+                after = error
+        left = give_up_at - time.monotonic()
+        log.warning("%s (%s: %s); it is tried again for %.0f s", what, type(after).__name__, after, left)
+        after = None
         rt.store.close_connections()
         time.sleep(random.uniform(pause / 2, pause))
         pause = min(pause * 2, 2.0)

@@ -144,3 +144,44 @@ def test_a_tick_ends_when_the_database_is_gone(pump: Pump, monkeypatch: pytest.M
 
 def refuse(parameters: Any) -> Any:
     raise OperationalError("connection refused")
+
+
+class LosesTheClaim:
+    """For ``execute_wrapper``: the connection breaks once around the statement that claims, or at the one behind it."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.claimed = self.broken = False
+
+    def __call__(self, execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        claims = sql.startswith("UPDATE") and "RUNNING" in str(params) and "attempt" in sql
+        if self.broken or not (claims or self.claimed):
+            return execute(sql, params, many, context)
+        self.claimed = True
+        if claims and self.where == "read back":
+            return execute(sql, params, many, context)
+        self.broken = True
+        if self.where == "answer":
+            execute(sql, params, many, context)
+        raise OperationalError("server closed the connection unexpectedly")
+
+
+@pytest.mark.parametrize("where", ["answer", "read back"])
+def test_a_connection_that_breaks_at_the_claim_costs_no_attempt_and_no_time(pump: Pump, where: str) -> None:
+    """Else the claim of a process that lives, and runs nothing, stands until the attempt's time is up."""
+    handle = once.start(False)
+    breaks = LosesTheClaim(where)
+    with connection.execute_wrapper(breaks):
+        pump.drain()
+    assert breaks.broken
+    assert (handle.status, ran) == ("COMPLETED", [1])
+    assert StepAttempt.objects.count() == 0
+
+
+def test_a_claim_that_never_came_is_none(pump: Pump) -> None:
+    handle = once.start(False)
+    with connection.execute_wrapper(LosesTheClaim("statement")):
+        pump.drain()
+    assert (StepResult.objects.get().state, ran) == ("SCHEDULED", [])
+    pump.finish()
+    assert (handle.status, ran) == ("COMPLETED", [1])
