@@ -139,8 +139,8 @@ class Chaos:
         return True
 
     def _deploy(self, fault: Fault) -> bool:
-        """Not before the last one is through, or a slow machine never has a worker that is ready."""
-        if not all(member.is_ready() for member in self.fleet.workers()):
+        """Not before one of the last is through, or a slow machine never has a worker that is ready."""
+        if not any(member.is_ready() for member in self.fleet.workers()):
             return False
         leaving = self.fleet.replace()
         self._after(GRACE, lambda: self._end_old(leaving))

@@ -167,11 +167,12 @@ def _judge_messages(name: str, heard: Sequence[int], sent: Sequence[Sent], *, al
 
 
 def _judge_attempts(books: Books) -> Iterator[Finding]:
-    """A body runs at most once for each claim, and for no other reason."""
+    """A body runs at most once for each claim, and for no other reason; that of an atomic step also when the database
+    has undone its transaction."""
     for (key, attempt), count in Counter((line.key, line.attempt) for line in books.lines if line.attempt).items():
-        if count > 1:
-            yield Finding(kind="doubled", text=f"attempt {attempt} of {key} ran {count} times")
         step = books.steps.get(key)
+        if count > 1 and not (step is not None and step.atomic):
+            yield Finding(kind="doubled", text=f"attempt {attempt} of {key} ran {count} times")
         if step is None:
             yield Finding(kind="doubled", text=f"{key} ran and is in no journal")
         elif attempt > step.attempt:

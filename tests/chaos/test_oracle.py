@@ -76,6 +76,8 @@ def test_books_in_order_give_no_finding():
     assert judge(GOOD) == []
     assert judge(update(1)) == []
     assert judge(with_line(line("bought", "ship", attempt=2), attempts=2)) == []  # died, and was done once more
+    undone = [*LINES, line("booked", "side 0")]  # in one attempt, by a transaction that was undone
+    assert judge(replace(GOOD, lines=undone)) == []
 
 
 WRONG = {
