@@ -12,6 +12,7 @@ import argparse
 import os
 import random
 import shutil
+import signal
 import sys
 import time
 from contextlib import ExitStack
@@ -30,6 +31,7 @@ def main() -> int:
     parser.add_argument("--plan", action="store_true", help="print what happens when, before it does")
     chosen = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) if chosen.seed is None else chosen.seed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # with all that it has started
     with ExitStack() as stack:
         folder = ground.folder()
         found = ground.find(chosen.pair, os.environ, stack)

@@ -54,6 +54,13 @@ class Ground:
     def kinds(self) -> tuple[str, ...]:
         return (*OF_PROCESSES, *self.database.kinds, *self.broker.kinds)
 
+    def stop(self) -> None:
+        """End the services of this run as they are after their restarts."""
+        for one in (self.database, self.broker):
+            service = getattr(one, "service", None)
+            if service is not None:
+                service.stop()
+
 
 def find(pair: str, given: Mapping[str, str], stack: ExitStack) -> Ground:
     """Start what ``given`` (DATABASE_URL, BROKER_URL) does not name, and set up the project on it."""
@@ -66,7 +73,9 @@ def find(pair: str, given: Mapping[str, str], stack: ExitStack) -> Ground:
     for name, url in zip(names, ("DATABASE_URL", "BROKER_URL"), strict=True):
         if name in SERVICES and not given.get(url):
             services[name] = start(name, stack)
-    return set_up(names[0], names[1], services, stack)
+    ground = set_up(names[0], names[1], services, stack)
+    stack.callback(ground.stop)
+    return ground
 
 
 def named(variable_name: str, url: str) -> str:
