@@ -135,6 +135,7 @@ def _die_there(harness: Harness, play: Play, point: Point, files: Files) -> None
 
 def _go_on(harness: Harness, play: Play, files: Files) -> None:
     process = KilledProcess(harness, files, target=Point(name="", nth=0))
+    process.died = True  # the one before it
     harness._store.use_copies(files.databases)
     with installed(harness, process, datetime.fromisoformat(files.noted("at")[-1])):
         sweeps.bury_vanished(leases.boot_id(), leases.pid_namespace(), leases.alive)
