@@ -428,8 +428,7 @@ OF_STARTS = (
         "            )\n"
         "            self.connection.features.has_select_for_update = False\n",
         noticed_by=(
-            "tests/store/test_starting.py::test_o37_twenty_starts_with_one_key_at_one_moment_are_one_instance",
-            "tests/store/test_starting.py::test_o37_starts_in_open_transactions_wait_for_the_first_and_take_its_instance",
+            "tests/store/test_starting.py::test_o37_starts_with_a_key_that_was_used_before_are_one_instance_too",
         ),
         pairs=SERVERS,
     ),

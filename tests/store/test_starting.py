@@ -12,7 +12,19 @@ from django_app.models import Mailbox, Message, WorkflowInstance, WorkflowKey
 from durable_celery.core.identity import key_hash
 from durable_celery.errors import BadValue, KeyConflict
 from durable_celery.ports import NewMessage
-from tests.store.making import NOW, at, at_once, claimed, create, instance, new_instance, running, step_row, turn
+from tests.store.making import (
+    NOW,
+    at,
+    at_once,
+    claimed,
+    committed,
+    create,
+    instance,
+    new_instance,
+    running,
+    step_row,
+    turn,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -188,6 +200,18 @@ def test_o37_twenty_starts_with_one_key_at_one_moment_are_one_instance(store):
     assert len({result.id for result in results}) == 1
     assert sum(result.created for result in results) == 1
     assert WorkflowInstance.objects.count() == Mailbox.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_o37_starts_with_a_key_that_was_used_before_are_one_instance_too(store):
+    """Its row is there: nobody waits at the INSERT of another."""
+    used = create(store, key="order-7").id
+    committed(store, used, state="COMPLETED", closes=True)
+    results = at_once(*[lambda: create(store, key="order-7") for _ in range(12)])
+    assert [result for result in results if isinstance(result, BaseException)] == []
+    assert sum(result.created for result in results) == 1
+    assert {result.id for result in results}.isdisjoint({used})
+    assert WorkflowInstance.objects.count() == 2
 
 
 @pytest.mark.django_db(transaction=True)
