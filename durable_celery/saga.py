@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+from durable_celery.core import scope
 from durable_celery.core.commands import Command, StepCommand
 from durable_celery.errors import BadValue, StepFailed
 from durable_celery.replayed import get_logger
@@ -22,9 +23,16 @@ class Saga:
         self._undos: list[StepCommand[Any]] = []
 
     def add(self, undo: Command[Any]) -> None:
-        """Remember a step command to run if things are taken back. It counts as used; yielding it too is refused."""
+        """Remember a step command, or the signature of a task, to run if things are taken back.
+
+        A command counts as used then; yielding it too is refused.
+        """
+        if not isinstance(undo, Command):
+            undo = scope.required("saga.add", "call it in a workflow").adapt(undo) or undo
         if not isinstance(undo, StepCommand):
-            raise BadValue(f"saga.add takes a step command such as refund(receipt), got {undo!r:.80}", path="undo")
+            raise BadValue(
+                f"saga.add takes a step command such as refund(receipt), or task.s(...), got {undo!r:.80}", path="undo"
+            )
         undo.use()
         self._undos.append(undo)
 

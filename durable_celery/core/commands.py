@@ -89,9 +89,9 @@ class Command(Generic[T_co]):
     def compensate_with(self: Command[T], undo: Command[Any] | Undoing[T]) -> Command[T]:
         """Take the step back if the instance ends FAILED or CANCELLED later; returns the same command.
 
-        ``undo`` is a step command, or a step that is called with the result (None where it is unknown). It runs as a
-        durable step of its own, newest position first, for a step that succeeded or whose end is unknown. A second
-        call, or a command that is no step, raises ``UsageError``.
+        ``undo`` is a step command (``canvas(task.s(...))`` for an existing task), or a step that is called with the
+        result (None where it is unknown). It runs as a durable step of its own, newest position first, for a step that
+        succeeded or whose end is unknown. A second call, or a command that is no step, raises ``UsageError``.
         """
         with excusing(self, undo):
             raise UsageError(f"{self.describe()} cannot be compensated; put compensate_with on the steps in it")
@@ -186,6 +186,8 @@ class StepCommand(Command[T_co]):
         with excusing(self, undo):
             if self.undo is not None:
                 raise UsageError(f"{self.describe()} has a compensation already: {self.undo.name}")
+            if not isinstance(undo, Command) and not hasattr(undo, "undo_with"):
+                undo = self._run.adapt(undo) or undo
             if isinstance(undo, StepCommand):
                 undo.use()
                 self.undo = undo.as_undo()
