@@ -39,7 +39,7 @@ class TestedStore(AnnouncingStore):
 
     def __init__(self, alias: str = "default", *, clock: Callable[[], datetime] | None = None) -> None:
         super().__init__(alias, clock=clock)
-        self.claimed: list[tuple[UUID, str, str]] = []
+        self.begun: list[tuple[UUID, str, str]] = []
         self._around = weakref.WeakKeyDictionary({one: len(one.atomic_blocks) for one in connections.all()})
 
     def in_transaction(self) -> bool:
@@ -131,7 +131,7 @@ class TestedStore(AnnouncingStore):
         """Take a step, and note it."""
         claimed = super().claim(step_id, **terms)
         if claimed is not None:
-            self.claimed.append((claimed.step.instance_id, claimed.step.position, claimed.step.name))
+            self.begun.append((claimed.step.instance_id, claimed.step.position, claimed.step.name))
         return claimed
 
     def load(self, instance_id: UUID, **options: bool) -> Loaded | None:

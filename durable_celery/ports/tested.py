@@ -15,7 +15,7 @@ from durable_celery.ports.store import Store
 class TestedStore(Store, Protocol):
     """The store of the testing kit. What is open when it is made is not the tested code's: it counts as committed."""
 
-    claimed: list[tuple[UUID, str, str]]  # run, position and name of each step that a worker began, in order
+    begun: list[tuple[UUID, str, str]]  # run, position and name of each step that a worker began, in order
 
     def runs_of(self, chain_id: UUID) -> Sequence[UUID]:
         """The runs of a chain, in order."""

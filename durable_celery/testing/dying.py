@@ -80,7 +80,7 @@ class Process:
             self._harness._store.on_commit(Kept(self, self._effect()))
 
     def _effect(self) -> Effect:
-        run_id, position, name = self._harness._store.claimed[-1]
+        run_id, position, name = self._harness._store.begun[-1]
         return str(run_id), position, name
 
     def note_begun(self, effect: Effect) -> None:

@@ -262,7 +262,7 @@ class Harness:
 
     def _steps_of(self, chain_id: UUID) -> list[str]:
         runs = self._store.runs_of(chain_id)
-        begun = dict.fromkeys(claim for claim in self._store.claimed if claim[0] in runs)
+        begun = dict.fromkeys(claim for claim in self._store.begun if claim[0] in runs)
         return [name for _, _, name in begun]
 
     def _refuse_inside(self, what: str) -> None:
