@@ -46,7 +46,7 @@ class Attempts(Groups, Clock):
         if not self._take_claim(step_id, lease_id, now, values):
             return None
         faults.reach("claim.after_commit")
-        return self.claimed(step_id, token)
+        return self.claim_of(step_id, token)
 
     @retried
     def _take_claim(self, step_id: int, lease_id: UUID | None, now: datetime, values: Mapping[str, Any]) -> bool:
@@ -55,7 +55,7 @@ class Attempts(Groups, Clock):
 
     # Repeated apart from the UPDATE: that has its effect once, and would find nothing to claim the second time.
     @retried
-    def claimed(self, step_id: int, token: str) -> Claimed | None:
+    def claim_of(self, step_id: int, token: str) -> Claimed | None:
         """What was claimed under this token; None if nothing was, or another attempt has it by now."""
         fields = (*rows.STEP_FIELDS, "args", "last_heartbeat", "instance__name", "instance__context")
         values = self.rows(StepResult).filter(pk=step_id, token=token).values_list(*fields).first()

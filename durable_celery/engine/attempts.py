@@ -99,7 +99,7 @@ def _claim(
         if rt.store.in_transaction() or not rt.store.away(error):
             raise
         # It may stand, and nobody would take it back from a process that lives.
-        claimed = _patiently(rt, what, lambda: rt.store.claimed(step_id, token), after=error)
+        claimed = _patiently(rt, what, lambda: rt.store.claim_of(step_id, token), after=error)
     if claimed is not None:
         taken = claimed
         _patiently(rt, what, lambda: _arm(rt, taken, now, close_at, min(looks, default=None), grace))

@@ -278,7 +278,7 @@ class Store(Protocol):
     def close_lease(self, lease_id: UUID) -> None:
         """Remove a lease whose process ends in good order."""
 
-    def claimed(self, step_id: int, token: str) -> Claimed | None:
+    def claim_of(self, step_id: int, token: str) -> Claimed | None:
         """What was claimed under this token, by one whose answer was lost; None if nothing was, or it is taken."""
 
     def claims(self, *, lease_id: UUID | None = None, pid: int | None = None, limit: int = 1000) -> Sequence[OpenStep]:
