@@ -80,7 +80,7 @@ def test_children_replaced_for_their_memory_or_their_tasks_are_no_deaths(start_w
 def test_a_turn_that_takes_a_whole_worker_along_is_blocked_though_nobody_sees_it(start_worker, tmp_path):
     """A solo worker has no parent to tell: something starts it again, and it dies of the same turn again."""
     handle = dying_in_a_turn.start("kill", str(tmp_path / "deadly"))
-    workers = []
+    workers: list[Any] = []
 
     def blocked() -> bool:
         if not workers or workers[-1].ended():
