@@ -73,22 +73,3 @@ def test_children_replaced_for_their_memory_or_their_tasks_are_no_deaths(start_w
     assert StepResult.objects.exclude(attempt=1).count() == StepResult.objects.exclude(deaths=0).count() == 0
     assert StepAttempt.objects.count() == 0
     assert "took its process along" not in worker.text()
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(900)
-def test_a_turn_that_takes_a_whole_worker_along_is_blocked_though_nobody_sees_it(start_worker, tmp_path):
-    """A solo worker has no parent to tell: something starts it again, and it dies of the same turn again."""
-    handle = dying_in_a_turn.start("kill", str(tmp_path / "deadly"))
-    workers: list[Any] = []
-
-    def blocked() -> bool:
-        if not workers or workers[-1].ended():
-            workers.append(start_worker(pool="solo", ready=False, env=settings({"TURN_TIMEOUT": 1})))
-        return bool(handle.status == "BLOCKED")
-
-    eventually(blocked, "the end of a turn that kills its worker", seconds=800, every=0.5)
-    assert "took their process along" in handle.waiting_for
-    assert len(workers) >= 3
-    assert len(several.start(str(tmp_path / "other"), 3).result(timeout=60)) == 3
-    assert not workers[-1].ended()

@@ -78,6 +78,12 @@ def test_a_slot_missed_by_a_late_beat_is_started_and_a_long_gap_is_not_filled() 
 
 
 @pytest.mark.django_db(transaction=True)
+def test_a_message_of_an_earlier_slot_that_comes_late_starts_nothing() -> None:
+    assert [start(2), start(600), start(300), start(600)] == [1, 1, 0, 0]
+    assert memos() == [at(2).isoformat(), at(600).isoformat()]
+
+
+@pytest.mark.django_db(transaction=True)
 def test_a_crontab_starts_one_instance_a_minute() -> None:
     assert [start(0, None), start(0, None), start(60, None), start(3600, None)] == [1, 0, 1, 1]
 

@@ -437,7 +437,7 @@ OF_STARTS = (
         path="django_app/store/slots.py",
         old="        if last is not None and last >= slot_at:\n            return []\n",
         new="",
-        noticed_by=("tests/celery/test_slots.py::test_a_slot_sent_twice_starts_one_instance",),
+        noticed_by=("tests/celery/test_slots.py::test_a_message_of_an_earlier_slot_that_comes_late_starts_nothing",),
     ),
 )
 
@@ -463,7 +463,9 @@ OF_ENDS = (
         path=TURN_ROWS,
         old="if commit.state in (t.FAILED, t.CANCELLED, t.CONTINUED) and self._owing(commit.instance_id):",
         new="if False:",
-        noticed_by=("tests/invariants/test_whoever_was_charged_and_not_served_is_refunded.py",),
+        noticed_by=(
+            "tests/store/test_turns.py::test_a_step_claimed_since_the_load_whose_compensation_would_be_forgotten_keeps_the_run_open",
+        ),
     ),
     Guard(
         name="the withdraw of waiting rows at close",

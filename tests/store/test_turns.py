@@ -202,6 +202,16 @@ def test_withdrawn_rows_are_cancelled_if_unclaimed_and_abandoned_if_claimed(stor
     assert not store.has_news(instance_id)
 
 
+@pytest.mark.parametrize("state", ["FAILED", "CANCELLED"])
+def test_a_step_claimed_since_the_load_whose_compensation_would_be_forgotten_keeps_the_run_open(store, state):
+    instance_id, (step_id,) = running(store, entry(compensation='{"name": "shop.refund"}'))
+    claimed(store, step_id)
+    assert turn(store, instance_id, state=state, closes=True, withdrawn=[step_id]) is None
+    assert (instance(instance_id).state, step_row(step_id).state) == ("WAITING", "RUNNING")
+    assert turn(store, instance_id, state="COMPENSATING", closing_as=state, closes=True, withdrawn=[step_id])
+    assert (instance(instance_id).state, step_row(step_id).state) == ("COMPENSATING", "ABANDONED")
+
+
 def test_the_end_of_an_abandoned_attempt_is_kept_and_never_news(store):
     instance_id, (step_id,) = running(store)
     step = claimed(store, step_id)
