@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from statistics import median
 from typing import Any
 
 import pytest
@@ -166,11 +165,11 @@ def seconds_of(due: Pump) -> dict[str, float]:
     found = {}
     for name, ask in questions(due).items():
         times = []
-        for _ in range(15):
+        for _ in range(30):
             began = time.perf_counter()
             ask()
             times.append(time.perf_counter() - began)
-        found[name] = median(times)
+        found[name] = min(times)  # the others waited for the machine
     return found
 
 
