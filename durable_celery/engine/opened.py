@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from durable_celery.core import journal, transitions
+from durable_celery.core.children import ChildTerms
 from durable_celery.core.decision import Closing, Opening
 from durable_celery.engine import verdicts
 from durable_celery.ports import NewEntry, Settled
@@ -18,8 +19,10 @@ def settled(entry_id: int, closing: Closing) -> Settled:
     )  # fmt: skip
 
 
-def row_of(opening: Opening, closing: Closing | None, dropped: bool, now: datetime) -> NewEntry:
-    """The row of a command: waiting, or ended in the very turn that asked for it."""
+def row_of(
+    opening: Opening, closing: Closing | None, dropped: bool, now: datetime, *, lives_on: bool = False
+) -> NewEntry:
+    """The row of a command: waiting, or ended in the very turn that asked for it; a child that ``lives_on`` starts."""
     state, finished_at, result, failure = opening.state, None, opening.result, None
     if closing is not None:
         state, finished_at, result = closing.state, closing.at, closing.result
@@ -33,8 +36,13 @@ def row_of(opening: Opening, closing: Closing | None, dropped: bool, now: dateti
         due_at=opening.due_at, start_by_at=opening.start_by_at, end_by_at=opening.end_by_at,
         look_at=None if finished_at else _look_at(opening, now), compensation=opening.compensation, queue=opening.queue,
         result=result, failure=failure, finished_at=finished_at, abandoned=closing is None and dropped,
-        shielded=opening.shielded, attempt=int(opening.kind == journal.CHILD and not finished_at),
+        shielded=opening.shielded, attempt=int(opening.kind == journal.CHILD and (not finished_at or lives_on)),
     )  # fmt: skip
+
+
+def lives_on(opening: Opening) -> bool:
+    """Whether it is a child that its parent's end leaves alone: also one that was asked for in the last turn."""
+    return opening.kind == journal.CHILD and ChildTerms.from_text(opening.options).parent_close == "abandon"
 
 
 def _look_at(opening: Opening, now: datetime) -> datetime | None:

@@ -237,7 +237,13 @@ def _commit_of(rt: Runtime, loaded: Loaded, decision: Decision, fingerprint: str
     if closing_as:
         look_at = now + verdicts.OUTCOME_GRACE  # no row of its compensations is there yet to be looked at
     entries = [
-        opened.row_of(o, closings.get(o.position), o.position in decision.withdrawn or ended, now)
+        opened.row_of(
+            o,
+            closings.get(o.position),
+            o.position in decision.withdrawn or ended,
+            now,
+            lives_on=ended and o.position not in decision.told and opened.lives_on(o),
+        )
         for o in decision.openings
     ]
     return TurnCommit(

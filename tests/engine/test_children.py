@@ -25,10 +25,11 @@ from tests.engine.children import (
     charging,
     child_of,
     double,
+    doubling,
     go,
     many,
     noted,
-    nothing_noted,  # noqa: F401
+    nothing_noted,  # noqa: F401,
     one,
     passing_on_again,
     waiting,
@@ -277,3 +278,26 @@ def leaving() -> Workflow[Any]:
         yield from work
     finally:
         yield from sleep(60)
+
+
+@workflow(name="children.fire_and_forget", fails_on=CardDeclined)
+def fire_and_forget(how: str, parent_close: str) -> Workflow[str]:
+    yield from spawn(doubling.using(parent_close=parent_close)(21))
+    if how == "fails":
+        raise CardDeclined(1, hint="none")
+    return how
+
+
+@pytest.mark.parametrize("how", ["returns", "fails"])
+def test_a_child_that_outlives_its_parent_starts_though_it_was_asked_for_in_the_last_turn(pump: Pump, how: str) -> None:
+    handle = fire_and_forget.start(how, "abandon")
+    pump.finish()
+    assert handle.status == ("COMPLETED" if how == "returns" else "FAILED")
+    assert (child_of(handle).state, child_of(handle).result) == ("COMPLETED", "42")
+
+
+def test_a_child_that_ends_with_its_parent_never_starts_in_its_last_turn(pump: Pump) -> None:
+    handle = fire_and_forget.start("returns", "cancel")
+    pump.finish()
+    assert handle.status == "COMPLETED"
+    assert not WorkflowInstance.objects.filter(parent_id=handle.id).exists()
