@@ -20,7 +20,7 @@ from durable_celery.core.failure import Failure, failure_of
 from durable_celery.errors import BadValue, UsageError
 
 if TYPE_CHECKING:
-    from durable_celery.core.journal import Message
+    from durable_celery.core.journal import Event, Message
     from durable_celery.core.run import Run
 
 
@@ -102,6 +102,16 @@ class Handlers:
         self._run.consumed(message)
         _refuse_lazy(handler(self._run.decode(message.payload)), f"the handler of signal {message.name!r}")
         return True
+
+    def missed(self, events: Iterable[Event]) -> list[Event]:
+        """New signals among the events that a handler would have got, had the body not ended before."""
+        given = self._run.delivered
+        return [
+            event
+            for event in events
+            if event.turn == self._run.turn and event.message is not None and event.message.kind == "signal"
+            and event.message.name in self._signals and event.message.id not in given
+        ]  # fmt: skip
 
     def apply(self, message: Message) -> bool:
         """Run an update and keep its answer; False if it is rejected, which leaves no trace of it.

@@ -7,7 +7,7 @@ yet is new: the next turn orders it by its own time, then messages before steps 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -138,6 +138,20 @@ def events(journal: Journal, *, turn: int, now: datetime) -> list[Event]:
             new.append((when, TIMER_RANK if entry.kind in WAITS else STEP_RANK, entry.id, entry))
     new.sort(key=lambda item: item[:3])
     return old + [_event(x, turn=turn, order=order, at=now) for order, (_, _, _, x) in enumerate(new)]
+
+
+def sooner(events: Sequence[Event], missed: Sequence[Event], *, turn: int) -> list[Event]:
+    """The same events with the ``missed`` messages of this turn before its first row that ended.
+
+    All messages up to the last of them keep their order and go with them; what came after a cancel stays after it.
+    """
+    new = [event for event in events if event.turn == turn]
+    last = max((new.index(event) for event in missed), default=-1)
+    ends = [n for n, event in enumerate(new) if event.message is not None and event.message.kind in (CANCEL, DEADLINE)]
+    head = new[: min([last + 1, *ends])]
+    moved = [event for event in head if event.message is not None]
+    order = [*moved, *(event for event in new if event not in moved)]
+    return [event for event in events if event.turn != turn] + [replace(e, order=n) for n, e in enumerate(order)]
 
 
 def has_new(journal: Journal, now: datetime) -> bool:

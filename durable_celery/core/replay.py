@@ -19,6 +19,8 @@ from durable_celery.errors import CancelRequested, ReplayError
 
 T = TypeVar("T")
 
+ENDS = (transitions.COMPLETED, transitions.FAILED)
+
 _refusing: list[Run] = []  # whose bodies would not close; kept so that no garbage collector runs them
 
 
@@ -55,13 +57,29 @@ def replay(
     ``recorded_only`` feeds what earlier turns took in and nothing else: the decision says where the run stands or how
     it ended, and appends nothing. The body is closed on return.
     """
-    run = Run(
-        journal, turn=turn, now=started_at or now, decode=decode, encode=encode, adapt=adapt, fails_on=fails_on,
-        interrupts=interrupts, in_finally=in_finally, recorded_only=recorded_only, info=info,
-    )  # fmt: skip
-    fed: list[Event] = []
-    with scope.driving(run):
-        problem, place = _drive(run, body, args, kwargs, journals.events(journal, turn=turn, now=now), fed)
+
+    def once(events: list[Event]) -> tuple[Decision, list[Event]]:
+        run = Run(
+            journal, turn=turn, now=started_at or now, decode=decode, encode=encode, adapt=adapt, fails_on=fails_on,
+            interrupts=interrupts, in_finally=in_finally, recorded_only=recorded_only, info=info,
+        )  # fmt: skip
+        fed: list[Event] = []
+        with scope.driving(run):
+            problem, place = _drive(run, body, args, kwargs, events, fed)
+        decision = _outcome(run, body, fed, problem, place)
+        return decision, run.handlers.missed(events) if decision.state in ENDS else []
+
+    events = journals.events(journal, turn=turn, now=now)
+    decision, missed = once(events)
+    if missed and not recorded_only:
+        # The outcome that let the body end was there before them, and its handler was still to get them.
+        decision, _ = once(journals.sooner(events, missed, turn=turn))
+    return decision
+
+
+def _outcome(
+    run: Run, body: Callable[..., Any], fed: list[Event], problem: BaseException | None, place: str
+) -> Decision:
     if problem is None and run.ended and (ended := _cancelled(run)) is not None:
         return _decided(run, fed, **ended)
     if problem is None and run.ended and run.error is None and run.continuing.next is not None:
@@ -69,7 +87,7 @@ def replay(
     if problem is None and run.ended:
         problem = run.error
         if problem is None:
-            problem = complaints.returned(run.value, getattr(info, "name", "") or body.__qualname__, body)
+            problem = complaints.returned(run.value, getattr(run.info, "name", "") or body.__qualname__, body)
         elif isinstance(problem, run.failures):
             return _decided(run, fed, state=transitions.FAILED, failure=failure_of(problem))
     if problem is not None:

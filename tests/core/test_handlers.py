@@ -262,6 +262,65 @@ def test_a_command_built_by_a_handler_may_be_yielded_by_the_body_and_not_dropped
     assert "never yielded" in dropped.turn().waiting
 
 
+# -- at the end --------------------------------------------------------------------------------------------------------
+
+
+def hearing(failing: bool = False) -> Workflow[Any]:
+    heard: list[Any] = []
+    go.on(heard.append)
+    yield from a()
+    if failing:
+        raise Declined(heard)
+    return heard
+
+
+class Declined(Exception):
+    pass
+
+
+def test_a_signal_that_came_after_the_last_outcome_and_before_the_turn_is_still_handled() -> None:
+    run = Driver(hearing)
+    run.turn()
+    run.signal("go", 1)
+    run.succeed("1")
+    run.pass_time()
+    run.signal("go", 2)
+    run.signal("other", 9)
+    run.signal("go", 3)
+    decision = run.turn()
+    assert run.value == [1, 2, 3]
+    assert decision.state == "COMPLETED"
+    assert len(decision.delivered_messages) == 3
+    assert list(decision.taken_entries.values()) == [max(decision.taken_messages.values()) + 1]
+    assert run.decide(recorded_only=True).value == [1, 2, 3]
+
+
+def test_a_body_that_fails_has_handled_every_signal_too() -> None:
+    run = Driver(hearing, True, fails_on=(Declined,))
+    run.turn()
+    run.succeed("1")
+    run.pass_time()
+    run.signal("go", 1)
+    decision = run.turn()
+    assert (decision.state, len(decision.delivered_messages)) == ("FAILED", 1)
+    assert decision.failure is not None
+    assert decision.failure.message == "[1]"
+
+
+def test_a_run_that_is_cancelled_at_its_end_gives_nothing_more_to_its_handlers() -> None:
+    run = Driver(hearing)
+    run.turn()
+    run.claim("1")
+    run.succeed("1")
+    run.pass_time()
+    run.signal("go", 1)
+    run.cancel("enough")
+    decision = run.turn()
+    assert decision.state == "CANCELLED"
+    assert decision.delivered_messages == (2,)  # the cancel
+    assert run.decide(recorded_only=True).state == "CANCELLED"
+
+
 # -- warn_after --------------------------------------------------------------------------------------------------------
 
 
