@@ -24,7 +24,7 @@ from durable_celery.core.journal import COMPENSATION
 from durable_celery.engine import atomic, existing, turns, verdicts
 from durable_celery.engine.atomic import Transacted
 from durable_celery.engine.execution import Guard, NoGuard, Outcome, execute
-from durable_celery.ports import AttemptRecord, Claimed, Dispatch, OpenStep, StepChange, TaskEnd
+from durable_celery.ports import AttemptRecord, Changed, Claimed, Dispatch, OpenStep, StepChange, TaskEnd
 from durable_celery.runtime import Incarnation, Runtime
 
 log = logging.getLogger("durable_celery")
@@ -145,9 +145,13 @@ def _record(rt: Runtime, step: OpenStep, outcome: Outcome, incarnation: Incarnat
     if outcome.failure is not None:
         what = "timed out" if outcome.failure.timed_out else "failed"
         record = _attempt_record(step, what, outcome, now, incarnation)
-    faults.reach("record.before")
+
+    def store() -> Changed:
+        faults.reach("record.before")
+        return rt.store.change_step(step, change, record=record)
+
     what = f"the end of step {step.name} at {step.position} of instance {step.instance_id} cannot be stored"
-    changed = _patiently(rt, what, lambda: rt.store.change_step(step, change, record=record))
+    changed = _patiently(rt, what, store)
     faults.reach("record.after")
     if not changed.ok:
         return _superseded(rt, step, outcome, now, incarnation)

@@ -185,3 +185,14 @@ def test_a_claim_that_never_came_is_none(pump: Pump) -> None:
     assert (StepResult.objects.get().state, ran) == ("SCHEDULED", [])
     pump.finish()
     assert (handle.status, ran) == ("COMPLETED", [1])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_cut_right_before_the_end_is_stored_costs_no_second_attempt(pump: Pump) -> None:
+    handle = once.start(False)
+    with faults.injected("record.before:cut") as injection:
+        pump.finish()
+    assert injection.struck == {"record.before:cut": 1}
+    assert handle.result(timeout=0) == 7
+    assert ran == [1]
+    assert handle.history()[0].attempts == 1
