@@ -2,8 +2,8 @@
 
     python tests/run.py [--pair DATABASE+BROKER ...] [pytest arguments]
 
-SQLite and memory come first, with everything that needs neither. MariaDB and RabbitMQ are used where they are
-installed; with CI set, a missing service, a skipped test or a pair without tests is a failure.
+SQLite and memory come first, with everything that needs neither; then the others, at once. MariaDB and RabbitMQ are
+used where they are installed; with CI set, a missing service, a skipped test or a pair without tests is a failure.
 
 Hundreds of these tests kill real processes on a machine that others use too. Where few fail, they run once more, alone;
 those that pass then are listed as such, in the figures and by name: each is a test or a race to look into.
@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -58,13 +60,19 @@ def main() -> int:
     services: dict[str, Service | None] = {}
     outcomes: list[Outcome] = []
     missing: list[str] = []
+    later: list[str] = []
     try:
         for pair in chosen.pair or PAIRS:
             usable = with_what_is_here(pair, services)
             if usable != pair:
                 missing.append(pair)
-            if usable is not None and not any(outcome.pair == usable for outcome in outcomes):
-                outcomes.append(run(usable, arguments, first=not outcomes))
+            if usable is None or usable in later or any(outcome.pair == usable for outcome in outcomes):
+                continue
+            if outcomes:
+                later.append(usable)
+            else:
+                outcomes.append(run(usable, arguments, first=True))
+        outcomes += side_by_side(later, arguments)
     finally:
         for service in services.values():
             if service is not None:
@@ -95,25 +103,39 @@ def with_what_is_here(pair: str, services: dict[str, Service | None]) -> str | N
     return pair
 
 
-def run(pair: str, arguments: list[str], *, first: bool) -> Outcome:
+def side_by_side(pairs: list[str], arguments: list[str]) -> list[Outcome]:
+    """The pairs at once, each on services of its own: they wait for processes most of the time."""
+    if len(pairs) < 2:
+        return [run(pair, arguments, first=False) for pair in pairs]
+    with ThreadPoolExecutor(len(pairs)) as pool:
+        return list(pool.map(lambda pair: run(pair, arguments, first=False, shown_at_the_end=True), pairs))
+
+
+def run(pair: str, arguments: list[str], *, first: bool, shown_at_the_end: bool = False) -> Outcome:
     """One run of pytest; what failed of it, if little, runs again alone, and ``again`` names what passed then."""
     print(f"\n==> {pair}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "log") if shown_at_the_end else None
         options = [*arguments, "-o", f"cache_dir={folder}/cache", *(() if first else ("--engine-only",))]
-        outcome = run_pytest(pair, options, Path(folder, "figures.xml"))
+        outcome = run_pytest(pair, options, Path(folder, "figures.xml"), log)
         if not outcome.failures or len(outcome.failures) > FEW or outcome.status != 1:
             return outcome
         print(f"\n==> {pair}, what failed, alone", flush=True)
-        alone = run_pytest(pair, [*options, "--last-failed", "--last-failed-no-failures=none"], Path(folder, "2.xml"))
+        again = [*options, "--last-failed", "--last-failed-no-failures=none"]
+        alone = run_pytest(pair, again, Path(folder, "again.xml"), log)
     return together(outcome, alone)
 
 
-def run_pytest(pair: str, options: list[str], figures: Path) -> Outcome:
+def run_pytest(pair: str, options: list[str], figures: Path, log: Path | None) -> Outcome:
+    """What it prints goes where ours does, or into ``log``, which is printed when it has ended."""
     database, broker = pair.split("+")
     command = [sys.executable, "-m", "pytest", f"--junitxml={figures}", *options]
     env = {**os.environ, "TEST_DB": database, "TEST_BROKER": broker}
     began = time.monotonic()
-    done = subprocess.run(command, cwd=ROOT, env=env, check=False)
+    with log.open("wb") if log else nullcontext() as printed:
+        done = subprocess.run(command, cwd=ROOT, env=env, check=False, stdout=printed, stderr=printed)
+    if log:
+        print(f"\n==> {pair}\n{log.read_text(errors='replace')}", flush=True)
     return read(figures, pair=pair, status=done.returncode, seconds=time.monotonic() - began)
 
 
