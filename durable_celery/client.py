@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from durable_celery import calls, faults, payloads, runtime, surroundings
+from durable_celery import calls, faults, payloads, runtime, steering, surroundings
 from durable_celery.core import identity, labels
 from durable_celery.engine import verdicts
 from durable_celery.errors import BadValue, InstanceNotFound, KeyConflict
@@ -45,8 +45,9 @@ class Client:
                 [(r.id, n.queue) for n, r in zip(rows, created, strict=True) if r.created], options.start_delay
             )
         )
-        if options.signal is not None:  # news to those that are open already
-            rt.store.on_commit(lambda: _hint_each([row.id for row in created if not row.created]))
+        for row in created:
+            if options.signal is not None and not row.created:  # news to one that is open already
+                steering.hint_after_commit(row.id, point="send.after_commit")
         return [WorkflowHandle(str(row.id), created=row.created) for row in created]
 
     def get(self, name: str, key: str) -> WorkflowHandle[Any]:
@@ -71,7 +72,7 @@ class Client:
         instance_id = _id_of(target)
         message = NewMessage(kind="signal", name=name, payload=text, dedupe=signal_id)
         if rt.store.send(instance_id, message, rt.clock.now()):
-            rt.store.on_commit(lambda: _hint(instance_id))
+            steering.hint_after_commit(instance_id, point="send.after_commit")
 
 
 def get_handle(id: str | UUID) -> WorkflowHandle[Any]:
@@ -184,16 +185,6 @@ def _publish(started: Sequence[tuple[UUID, str]], delay: float) -> None:
     for instance_id, queue in started:
         if not runtime.current().transport.advance(instance_id, queue, delay=delay):
             return  # the broker is away, or is not to keep it that long; the tick starts the rest
-
-
-def _hint_each(instance_ids: Sequence[UUID]) -> None:
-    for instance_id in instance_ids:
-        _hint(instance_id)
-
-
-def _hint(instance_id: UUID) -> None:
-    faults.reach("send.after_commit")
-    runtime.current().transport.advance(instance_id)
 
 
 # -- looking -----------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from durable_celery.ports import Client, Store, Transport
 
 OFFSET_AGE = 60.0  # seconds a measured clock offset is good for in a process that renews no lease
-STEP = 0.5  # seconds by which this machine's clock and its stopwatch may disagree; beyond it somebody has set the clock
+JUMP = 0.5  # seconds by which this machine's clock and its stopwatch may disagree; beyond it somebody has set the clock
 
 
 class Clock:
@@ -47,7 +47,7 @@ class Clock:
             return False
         at, ticks = self._measured
         passed = (self.local() - at).total_seconds()
-        return abs(passed) <= OFFSET_AGE and abs(passed - (time.monotonic() - ticks)) <= STEP
+        return abs(passed) <= OFFSET_AGE and abs(passed - (time.monotonic() - ticks)) <= JUMP
 
     def measure(self) -> datetime:
         """Read the database's clock (one statement) and remember the offset; called at each lease renewal and tick."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from durable_celery import faults, payloads, runtime
+from durable_celery import payloads, runtime, steering
 from durable_celery.core import labels, transitions
 from durable_celery.core.failure import Failure
 from durable_celery.core.handlers import Answer
@@ -41,11 +41,7 @@ class Sent:
         rt = runtime.current()
         message = NewMessage(kind=UPDATE, name=self.name, payload=self.payload, dedupe=self.update_id)
         if rt.store.send(self.instance_id, message, rt.clock.now()):
-            rt.store.on_commit(self._hint)
-
-    def _hint(self) -> None:
-        faults.reach("update.after_commit")
-        runtime.current().transport.advance(self.instance_id)
+            steering.hint_after_commit(self.instance_id, point="update.after_commit")
 
 
 def send(instance_id: UUID, name: str, args: Sequence[Any], update_id: str | None, *, wait: bool) -> Sent:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -57,24 +58,27 @@ def replay(
     ``recorded_only`` feeds what earlier turns took in and nothing else: the decision says where the run stands or how
     it ended, and appends nothing. The body is closed on return.
     """
-
-    def once(events: list[Event]) -> tuple[Decision, list[Event]]:
-        run = Run(
-            journal, turn=turn, now=started_at or now, decode=decode, encode=encode, adapt=adapt, fails_on=fails_on,
-            interrupts=interrupts, in_finally=in_finally, recorded_only=recorded_only, info=info,
-        )  # fmt: skip
-        fed: list[Event] = []
-        with scope.driving(run):
-            problem, place = _drive(run, body, args, kwargs, events, fed)
-        decision = _outcome(run, body, fed, problem, place)
-        return decision, run.handlers.missed(events) if decision.state in ENDS else []
-
+    make = partial(
+        Run, journal, turn=turn, now=started_at or now, decode=decode, encode=encode, adapt=adapt, fails_on=fails_on,
+        interrupts=interrupts, in_finally=in_finally, recorded_only=recorded_only, info=info,
+    )  # fmt: skip
     events = journals.events(journal, turn=turn, now=now)
-    decision, missed = once(events)
+    decision, missed = _driven(make(), body, args, kwargs, events)
     if missed and not recorded_only:
         # The outcome that let the body end was there before them, and its handler was still to get them.
-        decision, _ = once(journals.sooner(events, missed, turn=turn))
+        decision, _ = _driven(make(), body, args, kwargs, journals.sooner(events, missed, turn=turn))
     return decision
+
+
+def _driven(
+    run: Run, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], events: list[Event]
+) -> tuple[Decision, list[Event]]:
+    """What the body does when it sees these events, and the signals it ended too soon to hear."""
+    fed: list[Event] = []
+    with scope.driving(run):
+        problem, place = _drive(run, body, args, kwargs, events, fed)
+    decision = _outcome(run, body, fed, problem, place)
+    return decision, run.handlers.missed(events) if decision.state in ENDS else []
 
 
 def _outcome(

@@ -37,6 +37,7 @@ def begin(rt: Runtime, loaded: Loaded, now: datetime) -> Decision | None:
     deaths = instance.turn_deaths + (begun_at is not None)
     if deaths >= rt.settings.max_deaths:
         return blocked(deaths, UNSEEN)
+    # Refused if another turn was committed meanwhile: then the commit of this one will be too.
     rt.store.note_late_turn(instance.id, instance.revision, deaths, now)
     return None
 

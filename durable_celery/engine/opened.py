@@ -20,9 +20,9 @@ def settled(entry_id: int, closing: Closing) -> Settled:
 
 
 def row_of(
-    opening: Opening, closing: Closing | None, dropped: bool, now: datetime, *, lives_on: bool = False
+    opening: Opening, closing: Closing | None, dropped: bool, now: datetime, *, starts: bool = False
 ) -> NewEntry:
-    """The row of a command: waiting, or ended in the very turn that asked for it; a child that ``lives_on`` starts."""
+    """The row of a command: waiting, or ended in the very turn that asked for it; a child ``starts`` all the same."""
     state, finished_at, result, failure = opening.state, None, opening.result, None
     if closing is not None:
         state, finished_at, result = closing.state, closing.at, closing.result
@@ -36,12 +36,12 @@ def row_of(
         due_at=opening.due_at, start_by_at=opening.start_by_at, end_by_at=opening.end_by_at,
         look_at=None if finished_at else _look_at(opening, now), compensation=opening.compensation, queue=opening.queue,
         result=result, failure=failure, finished_at=finished_at, abandoned=closing is None and dropped,
-        shielded=opening.shielded, attempt=int(opening.kind == journal.CHILD and (not finished_at or lives_on)),
+        shielded=opening.shielded, attempt=int(opening.kind == journal.CHILD and (not finished_at or starts)),
     )  # fmt: skip
 
 
-def lives_on(opening: Opening) -> bool:
-    """Whether it is a child that its parent's end leaves alone: also one that was asked for in the last turn."""
+def outlives_parent(opening: Opening) -> bool:
+    """Whether it is a child that its parent's end leaves alone, be it asked for in the very turn of that end."""
     return opening.kind == journal.CHILD and ChildTerms.from_text(opening.options).parent_close == "abandon"
 
 

@@ -242,7 +242,7 @@ def _commit_of(rt: Runtime, loaded: Loaded, decision: Decision, fingerprint: str
             closings.get(o.position),
             o.position in decision.withdrawn or ended,
             now,
-            lives_on=ended and o.position not in decision.told and opened.lives_on(o),
+            starts=ended and o.position not in decision.told and opened.outlives_parent(o),
         )
         for o in decision.openings
     ]

@@ -51,9 +51,9 @@ def test_a_thread_that_hangs_does_not_stop_the_others_for_ever(gate, monkeypatch
             go.wait(30)
 
     thread = in_thread(hang)
-    entered.wait(10)
+    assert entered.wait(10)
     with gate.database():
-        pass
+        assert thread.is_alive()  # and inside
     go.set()
     thread.join(10)
 
@@ -99,8 +99,9 @@ def test_a_fork_does_not_wait_for_ever(gate, monkeypatch):
             go.wait(30)
 
     user = in_thread(use)
-    entered.wait(10)
+    assert entered.wait(10)
     gate._before()
+    assert user.is_alive()  # and inside
     gate._after_in_parent()
     go.set()
     user.join(10)

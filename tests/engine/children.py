@@ -13,6 +13,7 @@ from durable_celery import (
     Workflow,
     WorkflowHandle,
     gather,
+    spawn,
     step,
     workflow,
 )
@@ -92,3 +93,12 @@ def nothing_noted() -> None:
 def child_of(handle: WorkflowHandle[Any]) -> WorkflowInstance:
     found: WorkflowInstance = WorkflowInstance.objects.get(parent_id=handle.id)
     return found
+
+
+@workflow(name="children.fire_and_forget", fails_on=CardDeclined)
+def fire_and_forget(how: str, parent_close: str, key: str | None = None) -> Workflow[str]:
+    """A child that is asked for in the last turn."""
+    yield from spawn(doubling.using(parent_close=parent_close, key=key)(21))
+    if how == "fails":
+        raise CardDeclined(1, hint="none")
+    return how

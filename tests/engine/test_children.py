@@ -25,7 +25,7 @@ from tests.engine.children import (
     charging,
     child_of,
     double,
-    doubling,
+    fire_and_forget,
     go,
     many,
     noted,
@@ -278,14 +278,6 @@ def leaving() -> Workflow[Any]:
         yield from work
     finally:
         yield from sleep(60)
-
-
-@workflow(name="children.fire_and_forget", fails_on=CardDeclined)
-def fire_and_forget(how: str, parent_close: str) -> Workflow[str]:
-    yield from spawn(doubling.using(parent_close=parent_close)(21))
-    if how == "fails":
-        raise CardDeclined(1, hint="none")
-    return how
 
 
 @pytest.mark.parametrize("how", ["returns", "fails"])

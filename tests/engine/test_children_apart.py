@@ -23,6 +23,7 @@ from tests.engine.children import (
     child_of,
     double,
     doubling,
+    fire_and_forget,
     go,
     many,
     nothing_noted,  # noqa: F401
@@ -30,7 +31,7 @@ from tests.engine.children import (
     passing_on_again,
     waiting,
 )
-from tests.pump import Pump, release
+from tests.pump import Hint, Pump, release
 
 # -- runs that go on as new ones ---------------------------------------------------------------------------------------
 
@@ -238,6 +239,47 @@ def test_a_process_may_die_anywhere(pump: Pump, point: str, nth: int) -> None:
     pump.finish()
     assert handle.result(timeout=0) == [0, 2, 4]
     assert WorkflowInstance.objects.filter(parent_id=handle.id).count() == 3
+
+
+LAST = ["turn.children_in_transaction", "turn.in_transaction", "turn.after_commit", "children.before_wake"]
+
+
+@pytest.mark.parametrize("point", LAST)
+def test_a_process_may_die_where_the_last_turn_starts_a_child_that_lives_on(pump: Pump, point: str) -> None:
+    pump.kill_at(point)
+    handle = fire_and_forget.start("returns", "abandon")
+    pump.finish()
+    assert not pump._kills  # it has died there
+    assert handle.result(timeout=0) == "returns"
+    [child] = WorkflowInstance.objects.filter(parent_id=handle.id)
+    assert (child.state, child.result) == ("COMPLETED", "42")
+
+
+def test_a_child_of_the_last_turn_starts_though_its_hint_is_lost(pump: Pump) -> None:
+    lost: list[Hint] = []
+
+    def fate(hint: Hint) -> tuple[float, ...]:
+        if hint.step is None and str(hint.instance) != handle.id and not lost:
+            lost.append(hint)
+            return ()
+        return (0.0,)
+
+    handle = fire_and_forget.start("returns", "abandon")
+    pump.fate = fate
+    pump.finish()
+    [child] = WorkflowInstance.objects.filter(parent_id=handle.id)
+    assert [hint.instance for hint in lost] == [child.pk]
+    assert (handle.status, child.state, child.result) == ("COMPLETED", "COMPLETED", "42")
+
+
+def test_a_child_of_the_last_turn_whose_key_is_taken_leaves_the_other_alone(pump: Pump) -> None:
+    first = doubling.using(key="k", start_delay=60).start(1)
+    handle = fire_and_forget.start("returns", "abandon", "k")
+    pump.drain()
+    assert handle.status == "COMPLETED"
+    assert not WorkflowInstance.objects.filter(parent_id=handle.id).exists()
+    pump.finish()
+    assert first.result(timeout=0) == 2
 
 
 def test_without_hints_the_clock_does_it_with_few_turns(pump: Pump) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from django_app import doctor
 from django_app.models import Message, WorkflowInstance
 from durable_celery import (
     Signal,
     Workflow,
     WorkflowFailed,
+    faults,
     gather,
     query,
     sleep,
@@ -225,3 +228,32 @@ def test_a_warning_ends_with_a_cancel(pump: Pump) -> None:
     handle.cancel()
     pump.drain()
     assert (handle.status, warn_at(handle)) == ("CANCELLED", None)
+
+
+@workflow(name="handlers.hearing")
+def hearing() -> Workflow[list[int]]:
+    heard: list[int] = []
+    go.on(heard.append)
+    yield from work(1)
+    return heard
+
+
+@pytest.mark.parametrize("dies_at", [None, "turn.before_commit", "turn.in_transaction", "turn.after_commit"])
+def test_a_signal_between_the_last_outcome_and_its_turn_is_heard_once(pump: Pump, dies_at: str | None) -> None:
+    pump.fate = lambda hint: (0.0, 0.0)
+    handle = hearing.start()
+    sent: list[int] = []
+
+    def reach(point: str) -> None:
+        if point == "record.after" and not sent:
+            sent.append(7)
+            go.send(handle, 7)
+            if dies_at is not None:
+                pump.kill_at(dies_at)
+        pump._reach(point)
+
+    faults.set_hook(reach)
+    pump.finish()
+    assert not pump._kills  # it has died there
+    assert handle.result(timeout=0) == [7] == sent
+    assert Message.objects.get(instance_id=handle.id, name="go").delivered_turn == 2
