@@ -1,96 +1,34 @@
-"""What people do to instances in the admin: who may, what is asked, what is done, what is logged."""
+"""The admin's acts: who may, what is done, and text of others."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import Permission, User
-from django.contrib.messages import get_messages
 from django.test import Client
-from django.urls import reverse
 
-from django_app.models import Message, WorkflowInstance
-from durable_celery import Signal, Workflow, WorkflowFailed, get_handle, steering, workflow
+from django_app.models import WorkflowInstance
 from durable_celery.core import transitions as t
-from durable_celery.engine import turns
+from tests.django_app.acting import (
+    ACTS,
+    LIST,
+    XSS,
+    Approval,
+    approved,
+    facts,
+    fields,
+    made,
+    row,
+    said,
+    url,
+)
 from tests.pump import Pump
 
 pytestmark = pytest.mark.engine
-
-LIST = "/admin/durable_celery/workflowinstance/"
-ACTS = ("signal", "cancel", "terminate", "pause", "resume", "retry")
 NEEDS = {act: "pause" if act == "resume" else act for act in ACTS}
-XSS = "<script>window.p=1</script>\"'><img src=x onerror=window.p=1>"
-
-
-@dataclass(frozen=True)
-class Approval:
-    by: str
-    amount: Decimal = Decimal(0)
-
-
-approved = Signal("acts.approved", Approval)
-
-
-def waits_forever() -> Workflow[str]:
-    approval = yield from approved.wait()
-    return str(approval.by)
-
-
-def fails() -> Workflow[None]:
-    raise WorkflowFailed("no stock")
-    yield
-
-
-ran: list[str] = []
-
-
-def blocks() -> Workflow[None]:
-    ran.append("blocks")
-    raise ValueError("a bug")
-    yield
-
-
-waiting = workflow(name="tests.acts.waiting", key=lambda: f"order-{uuid4()}")(waits_forever)
-failing = workflow(name="tests.acts.failing")(fails)
-blocking = workflow(name="tests.acts.blocking")(blocks)
-
-
-def made(act: str = "cancel", **options: Any) -> WorkflowInstance:
-    """An instance for which the act makes sense."""
-    handle = (failing if act == "retry" else waiting).using(**options).start()
-    turns.advance(UUID(handle.id))
-    if act == "resume":
-        steering.pause(UUID(handle.id))
-    return row(handle.id)
-
-
-def row(pk: Any) -> WorkflowInstance:
-    found: WorkflowInstance = WorkflowInstance.objects.get(pk=pk)
-    return found
-
-
-def facts(instance: WorkflowInstance) -> tuple[Any, ...]:
-    """Whatever an act could change."""
-    now = row(instance.pk)
-    messages = Message.objects.filter(instance_id=instance.pk).count()
-    return now.state, now.paused_at, now.cancel_requested_at, now.revision, now.turn, messages
-
-
-def url(instance: WorkflowInstance, act: str) -> str:
-    return reverse(f"admin:durable_celery_workflowinstance_{act}", args=[instance.pk])
-
-
-def fields(act: str, **given: Any) -> dict[str, Any]:
-    """What the confirmation page sends."""
-    if act == "signal":
-        return {"name": "acts.approved", "payload": '{"by": "ana"}', "signal_id": "s-1", "reason": "", **given}
-    return {"reason": "", **given}
 
 
 def chosen(act: str, *instances: WorkflowInstance, **given: Any) -> dict[str, Any]:
@@ -107,10 +45,6 @@ def staff(*permissions: str) -> Client:
     client = Client()
     client.force_login(user)
     return client
-
-
-def said(response: Any) -> list[str]:
-    return [str(message) for message in get_messages(response.wsgi_request)]
 
 
 # -- who may -----------------------------------------------------------------------------------------------------------
@@ -214,6 +148,7 @@ def test_an_action_that_is_none_is_ignored(db: None, admin_client: Client, act: 
 
 # -- what is done ------------------------------------------------------------------------------------------------------
 
+
 EXPECTED = {
     "cancel": ("Cancel: WAITING -> WAITING, cancel requested", "cancel requested"),
     "terminate": ("Terminate: WAITING -> TERMINATED, terminated", "terminated"),
@@ -291,122 +226,6 @@ def test_more_than_the_most_are_refused_before_anything_is_done(
         "At most 2 instances can be chosen at once; use the filters, or manage.py durable terminate."
     ]
     assert {row(one.pk).state for one in instances} == {t.WAITING}
-
-
-# -- refusals ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("act", ACTS)
-def test_what_came_too_late_is_a_message_and_is_not_logged(pump: Pump, admin_client: Client, act: str) -> None:
-    instance = made()
-    approved.send(instance, Approval("ana"))
-    pump.finish()
-    before = facts(instance)
-    page = admin_client.get(LIST + f"{instance.pk}/change/").content.decode()
-    assert url(instance, act) not in page
-    response = admin_client.post(url(instance, act), fields(act))
-    assert response.status_code == 302
-    assert len(said(response)) == 1
-    assert "COMPLETED" in said(response)[0]
-    assert facts(instance) == before
-    assert not LogEntry.objects.exists()
-
-
-def test_a_retry_that_cannot_be_says_why(db: None, admin_client: Client) -> None:
-    instance = made()
-    response = admin_client.post(url(instance, "retry"), {"reason": ""})
-    assert "retry() reopens a BLOCKED or FAILED one" in said(response)[0]
-
-
-def test_a_retry_of_a_blocked_one_is_tried_again(pump: Pump, admin_client: Client) -> None:
-    instance = row(blocking.start().id)
-    turns.advance(instance.pk)
-    instance = row(instance.pk)
-    assert instance.state == t.BLOCKED
-    tries = len(ran)
-    response = admin_client.post(url(instance, "retry"), {"reason": "fixed"})
-    assert said(response) == [f"will be tried again: {instance}"]
-    pump.drain()
-    assert len(ran) == tries + 1
-
-
-def test_a_run_that_went_on_as_a_newer_one_is_left_alone(db: None, admin_client: Client) -> None:
-    instance = made()
-    WorkflowInstance.objects.filter(pk=instance.pk).update(state=t.CONTINUED)
-    response = admin_client.post(url(instance, "terminate"), {"reason": ""})
-    assert said(response) == [f"refused for {instance}: it went on as a newer run; open that one"]
-    assert row(instance.pk).state == t.CONTINUED
-
-
-def test_an_instance_that_is_gone_is_a_message(admin_client: Client, db: None) -> None:
-    for method in ("get", "post"):
-        response = getattr(admin_client, method)(f"{LIST}{uuid4()}/cancel/")
-        assert response.status_code == 302
-        assert response["Location"] == "/admin/"
-
-
-# -- signals -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_signal_arrives_as_its_declared_type(pump: Pump, admin_client: Client) -> None:
-    instance = made()
-    asked = admin_client.get(url(instance, "signal")).content.decode()
-    assert 'value="acts.approved"' in asked
-    assert "Approval(by: str, amount: Decimal = ...)" in asked
-    admin_client.post(url(instance, "signal"), fields("signal", payload='{"by": "ana", "amount": "1.50"}'))
-    pump.finish()
-    assert get_handle(instance.pk).result(timeout=0) == "ana"
-    assert "1.50" not in LogEntry.objects.get().change_message
-
-
-def test_the_same_page_sent_twice_sends_one_signal(db: None, admin_client: Client) -> None:
-    instance = made()
-    pages = [admin_client.get(url(instance, "signal")).context["form"]["signal_id"].value() for _ in range(2)]
-    for signal_id in (pages[0], pages[0]):
-        admin_client.post(url(instance, "signal"), fields("signal", signal_id=signal_id))
-    assert Message.objects.filter(instance_id=instance.pk).count() == 1
-    assert pages[0] != pages[1]
-
-
-@pytest.mark.parametrize(
-    ("payload", "expected"),
-    [
-        ("{by: ana}", "This is not JSON: Expecting property name enclosed in double quotes in line 1, column 2."),
-        ("NaN", "This is not JSON: NaN is no number there."),
-        ("[" * 100_000, "This JSON is nested too deep."),
-        ("", "payload: None; expected an object: Approval(by: str, amount: Decimal = ...)"),
-        ('{"amount": 1}', "Approval needs the field 'by'"),
-        ('{"by": "ana", "amount": "much"}', "payload.amount: 'much'; expected a decimal"),
-        ('{"by": "ana", "on": 1}', "Approval has no field 'on'"),
-        (f'{{"by": "{"x" * 1_100_000}"}}', "payload"),
-        (f'{{"by": 7, "amount": "{XSS[:10]}"}}', "payload"),
-    ],
-)
-def test_a_payload_that_does_not_fit_is_an_error_of_the_form(
-    db: None, admin_client: Client, payload: str, expected: str
-) -> None:
-    instance = made()
-    before = facts(instance)
-    page = admin_client.post(url(instance, "signal"), fields("signal", payload=payload))
-    assert page.status_code == 200
-    (error,) = page.context["form"].errors["payload"]
-    assert expected in error
-    assert "<script" not in page.content.decode().replace("<script src", "")
-    assert facts(instance) == before
-
-
-@pytest.mark.parametrize("name", ["", " ", "x" * 192, "a\0b"])
-def test_a_signal_needs_a_name(db: None, admin_client: Client, name: str) -> None:
-    instance = made()
-    page = admin_client.post(url(instance, "signal"), fields("signal", name=name))
-    assert page.context["form"].errors["name"]
-
-
-def test_a_signal_of_no_known_type_carries_plain_json(db: None, admin_client: Client) -> None:
-    instance = made()
-    admin_client.post(url(instance, "signal"), fields("signal", name="acts.unheard-of", payload='{"$": [1]}'))
-    assert Message.objects.get(instance_id=instance.pk).name == "acts.unheard-of"
-    assert "{&#x27;$&#x27;: [1]}" in admin_client.get(LIST + f"{instance.pk}/change/").content.decode()
 
 
 # -- text of others ----------------------------------------------------------------------------------------------------

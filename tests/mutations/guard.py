@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+BOTH = ("sqlite+memory", "postgres+redis")
+SERVERS = ("postgres+redis",)
+
 
 class Moved(Exception):  # noqa: N818 - says what happened to the guard
     """The text of a guard is not where the table says, or is there twice."""
@@ -35,7 +38,7 @@ def without(guard: Guard, root: Path) -> str:
     if found != 1:
         raise Moved(
             f"guard {guard.name!r}: its text is found {found} times in {guard.path}, expected once; correct the table "
-            f"in tests/mutations/guards.py:\n{guard.old}"
+            f"in tests/mutations/guards:\n{guard.old}"
         )
     changed = text.replace(guard.old, guard.new)
     compile(changed, str(path), "exec")

@@ -1,9 +1,8 @@
-"""The purge: whole closed trees and nothing else, by indexes, in short transactions that may be killed."""
+"""Purging: what goes, what stays, keys, and the verb."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
 from typing import Any
@@ -14,66 +13,30 @@ from django.core.management import call_command
 from django.test import override_settings
 
 from django_app.models import (
-    Mailbox,
-    Marker,
-    Message,
-    StepAttempt,
-    StepResult,
-    WorkerLease,
     WorkflowInstance,
     WorkflowKey,
 )
-from django_app.store import DjangoStore, purging
 from durable_celery import (
     InstanceNotFound,
     KeyConflict,
-    NotRetryable,
-    RetryPolicy,
-    Signal,
     Workflow,
-    continue_as_new,
-    faults,
     get_handle,
-    patched,
     spawn,
-    step,
     workflow,
 )
 from durable_celery.purging import PurgeReport, purge
-from tests.pump import Killed, Pump, counted
-from tests.store.making import at_once
-from tests.store.test_sweeping import plan_of, refresh_statistics
+from tests.pump import Pump
+from tests.store.purged import (
+    DAY,
+    _no_faults_left,  # noqa: F401
+    double,
+    go,
+    left,
+    run_whole,
+    whole,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-DAY = timedelta(days=1)
-TABLES = (WorkflowInstance, StepResult, StepAttempt, Message, Marker, Mailbox, WorkflowKey)
-go = Signal("go")
-fails = {"left": 0}
-
-
-@step(name="purging.double", retry=RetryPolicy(maximum_attempts=2))
-def double(number: int) -> int:
-    if fails["left"]:
-        fails["left"] -= 1
-        raise ValueError(number)
-    return number * 2
-
-
-@workflow(name="purging.whole")
-def whole(laps: int) -> Workflow[int]:
-    """Every kind of row there is: two runs, a child, a signal, a marker, an attempt that failed."""
-    patched("purging")
-    yield from go.wait()
-    number = yield from leaf(laps)
-    if laps:
-        yield from continue_as_new(laps - 1)
-    return number
-
-
-@workflow(name="purging.leaf")
-def leaf(number: int) -> Workflow[int]:
-    return (yield from double(number))
 
 
 @workflow(name="purging.patient")
@@ -88,27 +51,6 @@ def parent() -> Workflow[int]:
     yield from spawn(patient.using(parent_close="abandon")())
     yield from double(1)
     return 0
-
-
-def run_whole(pump: Pump, key: str | None = "order-1") -> UUID:
-    fails["left"] = 1
-    handle = whole.using(key=key).start(1)
-    handle.signal("go", "a")
-    handle.signal("go", "b")
-    pump.finish()
-    assert handle.result() == 0
-    return UUID(handle.id)
-
-
-def left() -> dict[str, int]:
-    return {model.__name__: model.objects.count() for model in TABLES}
-
-
-@pytest.fixture(autouse=True)
-def _no_faults_left() -> Iterator[None]:
-    yield
-    faults.set_hook(None)
-    fails["left"] = 0
 
 
 def test_a_whole_tree_goes_with_all_that_belongs_to_it_once_its_time_is_over(pump: Pump) -> None:
@@ -200,173 +142,6 @@ def test_a_key_that_is_open_again_stays_with_its_new_instance(pump: Pump) -> Non
     again.signal("go")
     pump.finish()
     assert whole.get(key="order-1").id == again.id
-
-
-# -- killed, and at once -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("batch", [1, 2, 3, 5, 6, 7])
-def test_a_purge_that_is_killed_anywhere_is_gone_on_with(
-    pump: Pump, monkeypatch: pytest.MonkeyPatch, batch: int
-) -> None:
-    """Two batches forget the key, four remove a run each, one finds nothing more."""
-    monkeypatch.setattr(purging, "INSTANCES", 1)
-    old = run_whole(pump)
-    pump.now += 31 * DAY
-    young = whole.start(0)
-    young.signal("go")
-    pump.finish()
-    kept = StepResult.objects.filter(instance_id=young.id).count()
-    reached: list[str] = []
-
-    def kill(point: str) -> None:
-        reached.append(point)
-        if reached.count("purge.before_batch") == batch:
-            raise Killed
-
-    faults.set_hook(kill)
-    with pytest.raises(Killed):
-        purge()
-    faults.set_hook(None)
-    assert WorkflowInstance.objects.filter(root_id=old).count() == 4 - max(0, batch - 3)
-    if batch >= 3:
-        with pytest.raises(InstanceNotFound):
-            whole.get(key="order-1")
-    purge()
-    assert set(WorkflowInstance.objects.values_list("root_id", flat=True)) == {UUID(young.id)}
-    assert StepResult.objects.filter(instance_id=young.id).count() == kept
-    assert not StepAttempt.objects.exists()
-    assert Mailbox.objects.exclude(opened_by=purging.DOOMED).count() == Mailbox.objects.count() == 2
-
-
-def test_many_rows_of_one_instance_go_in_transactions_of_their_own(pump: Pump, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(purging, "ROWS", 3)
-    root = run_whole(pump)
-    StepResult.objects.bulk_create(
-        StepResult(instance_id=root, position=f"x{n}", kind="step", state="SUCCEEDED", scheduled_at=pump.now)
-        for n in range(20)
-    )
-    steps = StepResult.objects.count()
-    pump.now += 31 * DAY
-    store = DjangoStore("default")
-    found = store.ended_roots(pump.now - DAY, None, 10)
-    whole_ones = store.doom([one.root_id for one in found], pump.now - DAY)
-    removed = []
-    while (some := store.remove_some(whole_ones)) is not None:
-        removed.append(some)
-    assert max(some.steps for some in removed) == 3
-    assert sum(some.steps for some in removed) == steps
-    assert not any(left().values()), left()
-
-
-def test_what_is_being_purged_cannot_be_retried(pump: Pump) -> None:
-    fails["left"] = 2
-    handle = leaf.start(1)
-    pump.finish()
-    assert WorkflowInstance.objects.get().state == "FAILED"
-    pump.now += 31 * DAY
-    store = DjangoStore("default")
-    assert store.doom([UUID(handle.id)], pump.now - DAY) == {UUID(handle.id)}
-    with pytest.raises(NotRetryable, match="being purged"):
-        handle.retry()
-    assert WorkflowInstance.objects.get().state == "FAILED"
-
-
-def test_what_was_retried_is_not_purged(pump: Pump) -> None:
-    fails["left"] = 2
-    handle = leaf.start(1)
-    pump.finish()
-    pump.now += 31 * DAY
-    found = DjangoStore("default").ended_roots(pump.now - DAY, None, 10)
-    handle.retry()
-    assert DjangoStore("default").doom([one.root_id for one in found], pump.now - DAY) == set()
-    pump.finish()
-    assert handle.result() == 2
-
-
-def test_two_purges_at_once_remove_each_row_once(pump: Pump, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(purging, "INSTANCES", 1)
-    for number in range(3):
-        run_whole(pump, key=f"order-{number}")
-    pump.now += 31 * DAY
-    reports = at_once(purge, purge)
-    assert sum(report.instances for report in reports) == 12, reports
-    assert not any(left().values()), left()
-
-
-def test_a_purge_stops_when_its_time_is_over_and_says_that_there_is_more(
-    pump: Pump, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(purging, "INSTANCES", 1)
-    run_whole(pump)
-    pump.now += 31 * DAY
-    report = purge(seconds=0)
-    assert (report.more, report.instances) == (True, 0)
-    report = purge()
-    assert (report.more, report.instances, report.trees) == (False, 4, 1)
-
-
-def test_leases_of_the_long_dead_go_too(pump: Pump) -> None:
-    lease = WorkerLease.objects.get()
-    WorkerLease.objects.update(dead_at=pump.now - 2 * DAY)
-    assert purge(dry_run=True).leases == 0
-    assert purge().leases == 1
-    assert not WorkerLease.objects.filter(pk=lease.pk).exists()
-
-
-# -- costs -------------------------------------------------------------------------------------------------------------
-
-
-def ended(pump: Pump, trees: int, days: int = 40) -> None:
-    made = [
-        WorkflowInstance(
-            id=UUID(int=days * 10**6 + n), chain_id=UUID(int=days * 10**6 + n), root_id=UUID(int=days * 10**6 + n),
-            name="purging.leaf", state="COMPLETED", created_at=pump.now - (days + 1) * DAY,
-            start_at=pump.now - days * DAY, finished_at=pump.now - days * DAY,
-        )
-        for n in range(trees)
-    ]  # fmt: skip
-    WorkflowInstance.objects.bulk_create(made)
-    Mailbox.objects.bulk_create(Mailbox(instance_id=one.pk, closed_at=pump.now) for one in made)
-    StepResult.objects.bulk_create(
-        StepResult(instance_id=one.pk, position=str(n), kind="step", state="SUCCEEDED", scheduled_at=pump.now)
-        for one in made for n in range(3)
-    )  # fmt: skip
-
-    Message.objects.bulk_create(
-        Message(chain_id=one.pk, instance_id=one.pk, kind="signal", stored_at=pump.now) for one in made
-    )
-
-
-def test_a_batch_costs_the_same_however_many_trees_are_in_it(pump: Pump) -> None:
-    def cost(trees: int) -> int:
-        ended(pump, trees)
-        with counted() as sent:
-            assert purge().instances == trees
-        return len(sent)
-
-    few = cost(2)
-    assert cost(80) == few
-    assert few <= 25
-
-
-def test_every_statement_of_a_batch_goes_by_an_index(pump: Pump) -> None:
-    ended(pump, 2000, days=2)  # young ones, which no purge may scan
-    ended(pump, 10)
-    refresh_statistics()
-    with counted() as sent:
-        report = purge()
-    assert report.instances == 10
-    read = [one for one in sent if one.startswith("SELECT") and "durable_celery_" in one and "heartbeat" not in one]
-    assert read
-    by = [(one, plan_of(one)) for one in read if "FOR UPDATE" not in one]
-    roots = next(plan for one, plan in by if "ORDER BY" in one and "LIMIT 100" in one)
-    assert "durable_instance_ended" in roots, roots
-    ages = next(plan for one, plan in by if "DISTINCT" in one)
-    assert "durable_instance_root" in ages, ages
-    for one, plan in by:
-        scans = ("SCAN durable", "Seq Scan on durable", "'ALL'")
-        assert not any(words in plan for words in scans) or "workerlease" in one, (one, plan)
 
 
 # -- the verb ----------------------------------------------------------------------------------------------------------

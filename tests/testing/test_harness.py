@@ -1,4 +1,4 @@
-"""What a test can do with whole workflows, in virtual time."""
+"""The kit: runs, time, mocks, ends and transactions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from unittest.mock import call
 import pytest
 from celery import shared_task
 from celery.exceptions import SoftTimeLimitExceeded
-from django.db import transaction
 
 from durable_celery import (
     ChildFailed,
     CompleteLater,
-    NonDeterminism,
-    RetryPolicy,
     Signal,
     StepFailed,
     UsageError,
@@ -24,42 +21,18 @@ from durable_celery import (
     WorkflowBlocked,
     WorkflowCancelled,
     WorkflowFailed,
-    gather,
-    now,
-    set_status,
     sleep,
-    step,
     workflow,
 )
 from durable_celery.testing import Harness
-
-approved = Signal("approved", str)
-
-
-class CarrierDown(Exception):
-    pass
-
-
-@step(name="kit.charge")
-def charge(order_id: int, amount: int) -> str:
-    return f"receipt {order_id}/{amount}"
-
-
-@step(name="kit.refund")
-def refund(receipt: str | None) -> None: ...
-
-
-@step(name="kit.ship")
-def ship(order_id: int) -> str:
-    return f"parcel {order_id}"
-
-
-@workflow(name="kit.fulfil", key=lambda order_id, by_hand=False: f"order-{order_id}")
-def fulfil(order_id: int, by_hand: bool = False) -> Workflow[str]:
-    yield from charge(order_id, amount=20).compensate_with(refund)
-    if by_hand:
-        set_status(f"approved by {(yield from approved.wait(timeout=timedelta(days=3)))}")
-    return (yield from ship(order_id))
+from tests.testing.harness_workflows import (
+    CarrierDown,
+    approved,
+    charge,
+    fulfil,
+    refund,
+    ship,
+)
 
 
 def test_a_workflow_runs_to_its_end(durable: Harness) -> None:
@@ -282,142 +255,5 @@ def test_time_does_not_go_back(durable: Harness) -> None:
 # -- transactions ------------------------------------------------------------------------------------------------------
 
 
-@step(name="kit.after_commit", retry=None)
-def after_commit(note: str) -> list[str]:
-    with transaction.atomic():
-        transaction.on_commit(lambda: told.append(note))
-        return list(told)
-
-
-@step(name="kit.after_atomic", atomic=True)
-def after_atomic(note: str) -> None:
-    transaction.on_commit(lambda: told.append(note))
-
-
-@step(name="kit.look")
-def look() -> list[str]:
-    return list(told)
-
-
-told: list[str] = []
-
-
-@workflow(name="kit.tell_all")
-def tell() -> Workflow[list[list[str]]]:
-    first = yield from after_commit("first")
-    second = yield from look()
-    yield from after_atomic("second")
-    return [first, second, (yield from look())]
-
-
-@pytest.mark.parametrize("database", ["db", "transactional_db"])
-class TestTransactions:
-    @pytest.fixture(autouse=True)
-    def with_database(self, request: pytest.FixtureRequest, database: str) -> None:
-        told.clear()
-        request.getfixturevalue(database)
-
-    def test_what_is_started_in_a_transaction_runs_after_it(self, durable: Harness) -> None:
-        with transaction.atomic():
-            run = durable.start(fulfil, 7)
-            assert run.status == "PENDING"
-            for refused in (durable.run_until_idle, lambda: durable.advance_time(1), lambda: durable.finish(run)):
-                with pytest.raises(UsageError, match=r"inside atomic\(\)"):
-                    refused()
-            with pytest.raises(UsageError, match=r"inside atomic\(\)"):
-                run.handle.result()
-        assert run.status == "PENDING"
-        durable.run_until_idle()
-        assert run.result == "parcel 7"
-
-    def test_what_is_rolled_back_never_runs(self, durable: Harness) -> None:
-        with transaction.atomic():
-            fulfil.start(7)
-            transaction.set_rollback(True)
-        charging = durable.mock(charge)
-        durable.run_until_idle()
-        durable.advance_time(days=1)
-        assert not charging.called
-
-    def test_calls_on_commit_run_when_the_code_under_test_has_committed(self, durable: Harness) -> None:
-        with transaction.atomic():
-            transaction.on_commit(lambda: told.append(fulfil.start(7).id))
-        durable.run_until_idle()
-        assert durable.run_of(told[0]).result == "parcel 7"
-        told.clear()
-        assert durable.run(tell).result == [[], ["first"], ["first", "second"]]
-
-
 def test_a_transaction_that_commits_needs_no_other_spelling(durable: Harness, transactional_db: None) -> None:
     assert durable.run(fulfil, 7).result == "parcel 7"
-
-
-# -- determinism -------------------------------------------------------------------------------------------------------
-
-ORDER = ["a", "b"]
-
-
-@workflow(name="kit.moody")
-def moody() -> Workflow[None]:
-    yield from sleep(60)
-    ORDER.reverse()
-    for number, _ in enumerate(ORDER):
-        yield from charge(number, amount=ord(ORDER[number]))
-
-
-def test_a_body_that_decides_otherwise_is_found_with_position_and_line(durable: Harness) -> None:
-    with pytest.raises(NonDeterminism, match="position 2 ") as raised:
-        durable.run(moody)
-    assert "amount" in str(raised.value)
-    assert "moody" in str(raised.value)
-    assert "test_harness.py" in str(raised.value)
-
-
-@pytest.mark.durable(check=False)
-def test_the_check_can_be_left_out(durable: Harness) -> None:
-    assert durable.run(moody).status == "COMPLETED"
-
-
-def test_names_times_and_results_are_compared(durable: Harness) -> None:
-    @workflow(name="kit.clocked")
-    def clocked() -> Workflow[None]:
-        yield from sleep(time.monotonic())
-
-    @workflow(name="kit.returned")
-    def returned() -> Workflow[float]:
-        yield from sleep(1)
-        return time.monotonic()
-
-    with pytest.raises(NonDeterminism, match="timer with due_at"):
-        durable.run(clocked)
-    with pytest.raises(NonDeterminism, match="COMPLETED with"):
-        durable.run(returned)
-
-
-@workflow(name="kit.plain")
-def plain(numbers: list[int]) -> Workflow[tuple[list[int], tuple[str, ...]]]:
-    numbers.append(len(numbers))
-    parcels = yield from gather(*(ship(number) for number in numbers))
-    began = now()
-    yield from sleep(days=1)
-    assert now() - began >= timedelta(days=1)
-    return numbers, parcels
-
-
-def test_a_body_may_change_what_it_was_given(durable: Harness) -> None:
-    assert durable.run(plain, [5]).result == ([5, 1], ("parcel 5", "parcel 1"))
-
-
-def test_policies_are_the_steps_own(durable: Harness) -> None:
-    @step(name="kit.once", retry=RetryPolicy(maximum_attempts=2, initial_interval=300, jitter=False))
-    def once() -> None:
-        raise CarrierDown
-
-    @workflow(name="kit.twice")
-    def twice() -> Workflow[None]:
-        yield from once()
-
-    began = durable.now
-    run = durable.run(twice)
-    assert (run.status, run.history[0].attempts) == ("FAILED", 2)
-    assert durable.now - began == timedelta(minutes=5)
