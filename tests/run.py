@@ -5,8 +5,9 @@
 SQLite and memory come first, with everything that needs neither; then the others, at once. MariaDB and RabbitMQ are
 used where they are installed; with CI set, a missing service, a skipped test or a pair without tests is a failure.
 
-Hundreds of these tests kill real processes on a machine that others use too. Where few fail, they run once more, alone;
-those that pass then are listed as such, in the figures and by name: each is a test or a race to look into.
+Many of these tests start and kill real processes, on a machine that others use too. Where few of those fail and nothing
+else does, they run once more, alone; those that pass then are listed, in the figures and by name: each is a test or a
+race to look into.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def run(pair: str, arguments: list[str], *, first: bool, shown_at_the_end: bool 
         if not outcome.failures or len(outcome.failures) > FEW or outcome.status != 1:
             return outcome
         print(f"\n==> {pair}, what failed, alone", flush=True)
-        again = [*options, "--last-failed", "--last-failed-no-failures=none"]
+        again = [*options, "--last-failed", "--last-failed-no-failures=none", "-m", "prefork or kill"]
         alone = run_pytest(pair, again, Path(folder, "again.xml"), log)
     return together(outcome, alone)
 

@@ -27,13 +27,13 @@ class Report:
     recovered: Sequence[float] = field(default_factory=tuple)
 
     def too_little(self) -> Iterator[str]:
-        """What the run fell short of; a shorter one has to do in proportion, with at least one fault of each kind."""
+        """What the run fell short of; a shorter one has to do in proportion."""
         share = min(1.0, self.duration / 120)
         faults = sum(self.effective.values())
         if self.workflows < WORKFLOWS * share:
             yield f"{self.workflows} workflows, expected {WORKFLOWS * share:g}"
-        if share == 1.0 and faults < FAULTS:
-            yield f"{faults} effective faults, expected {FAULTS}"
+        if faults < FAULTS * share:
+            yield f"{faults} effective faults, expected {FAULTS * share:g}"
         for kind in self.kinds:
             if self.effective.get(kind, 0) < max(1, math.floor(OF_A_KIND * share)):
                 yield f"{kind}: {self.effective.get(kind, 0)} effective, expected {max(1, int(OF_A_KIND * share))}"
