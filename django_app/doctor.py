@@ -26,6 +26,10 @@ NAMED = 5
 QUEUES = 20
 RUNS = journal.RUNS
 MOVING = tuple(state for state in t.OPEN_STATES if state != t.BLOCKED)
+FINDINGS = (
+    "database", "migrations", "tick", "workers", "beat", "queues", "deaf", "blocked", "stuck", "waker", "unclaimed",
+    "overdue", "outcomes", "lost",
+)  # fmt: skip
 ACTIVE = Q(instance__state__in=MOVING, instance__paused_at__isnull=True)
 
 

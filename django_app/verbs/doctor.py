@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
@@ -20,6 +21,12 @@ def arguments(parser: ArgumentParser) -> None:
         help="how long a tick, a due row or a step in a queue may be late (60)",
     )
     parser.add_argument(
+        "--only",
+        action="append",
+        metavar="FINDING",
+        help=f"tell this alone, for a probe or an alert; may be repeated: {', '.join(doctor.FINDINGS)}",
+    )
+    parser.add_argument(
         "--json", action="store_true", help='one JSON document: {"ok": ..., "findings": [...], "state": {...}}'
     )
 
@@ -28,7 +35,9 @@ def run(options: Any, console: Console) -> int:
     if not 0 < options.patience < 1e8:
         raise WrongUsage(f"--patience is {options.patience:g}, expected seconds, more than 0")
     patience = timedelta(seconds=options.patience)
-    found = doctor.findings(patience=patience, thorough=True)
+    only = _known(options.only or ())
+    told = doctor.findings(patience=patience, thorough=not only or "waker" in only)
+    found = [finding for finding in told if not only or finding.id in only]
     if options.json:
         console.document({"ok": not found, "findings": [asdict(finding) for finding in found],
                           "state": doctor.state(patience=patience)})  # fmt: skip
@@ -41,3 +50,9 @@ def run(options: Any, console: Console) -> int:
         if not found:
             console.line("fine")
     return 1 if found else 0
+
+
+def _known(names: Sequence[str]) -> frozenset[str]:
+    if unknown := sorted(set(names).difference(doctor.FINDINGS)):
+        raise WrongUsage(f"--only {', '.join(unknown)}: no such finding, expected one of {', '.join(doctor.FINDINGS)}")
+    return frozenset(names)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timedelta, timezone
-from io import StringIO
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from celery import current_app
-from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.test import override_settings
@@ -276,68 +273,6 @@ def test_the_state_is_told_in_numbers(healthy: Any) -> None:
     assert (state["workers"], state["dead_leases"], state["lag"]) == (1, 1, 2.5)
     assert (state["oldest_due_at"], state["queues_without_worker"], state["deaf"]) == (NOW - HOUR, ("vip",), ())
     assert (state["table_version"], state["missing_migrations"], state["newer_migrations"]) == ("0001_initial", (), ())
-
-
-# -- the verb and the page ---------------------------------------------------------------------------------------------
-
-
-def verb(*args: str) -> tuple[int, str]:
-    out = StringIO()
-    try:
-        call_command("durable", "doctor", *args, stdout=out, stderr=StringIO())
-    except SystemExit as stop:
-        return int(stop.code or 0), out.getvalue()
-    return 0, out.getvalue()
-
-
-def test_the_verb_exits_with_1_and_tells_what_to_do_if_something_is_wrong() -> None:
-    code, out = verb()
-    assert code == 1
-    assert "workers: no worker holds a live lease" in out
-    assert "-> start a worker" in out
-    code, out = verb("--json")
-    assert code == 1
-    told = json.loads(out)
-    assert told["ok"] is False
-    assert {"id", "text", "do", "count", "examples"} <= set(told["findings"][0])
-
-
-def test_the_verb_exits_with_0_if_all_is_well(healthy: WorkerLease) -> None:
-    now = datetime.now(timezone.utc)
-    EngineHeartbeat.objects.update(last_tick_at=now)
-    WorkerLease.objects.update(expires_at=now + HOUR)
-    assert verb() == (0, "fine\n")
-    told = json.loads(verb("--json")[1])
-    assert (told["ok"], told["findings"]) == (True, [])
-    assert (told["state"]["workers"], told["state"]["missing_migrations"]) == (1, [])
-
-
-def test_a_patience_that_is_none_is_wrong_usage() -> None:
-    assert verb("--patience", "-1")[0] == 2
-
-
-def test_the_health_page_names_findings_and_nothing_else(client: Any) -> None:
-    new_instance(state="BLOCKED", key="secret-key", name="shop.secret")
-    with override_settings(ROOT_URLCONF="durable_celery.urls"):
-        response = client.get("/health/")
-    assert response.status_code == 503
-    told = response.json()
-    assert (told["ok"], told["findings"]) == (False, ["blocked", "tick", "workers"])
-    assert "secret" not in response.content.decode()
-    assert (told["state"]["workers"], told["state"]["last_tick_at"], told["state"]["queues"]) == (0, None, [])
-    assert {
-        "table_version", "last_tick_at", "dead_leases", "oldest_due_at", "queues", "without_waker",
-        "queues_without_worker", "deaf", "beat_is_dead",
-    } <= told["state"].keys()  # fmt: skip
-
-
-def test_the_health_page_is_there_by_its_other_name(client: Any, healthy: WorkerLease) -> None:
-    now = datetime.now(timezone.utc)
-    EngineHeartbeat.objects.update(last_tick_at=now)
-    WorkerLease.objects.update(expires_at=now + HOUR)
-    with override_settings(ROOT_URLCONF="durable_celery.urls"):
-        response = client.get("/healthz")
-    assert (response.status_code, response.json()["ok"]) == (200, True)
 
 
 # -- tables of another release -----------------------------------------------------------------------------------------
