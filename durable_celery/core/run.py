@@ -70,7 +70,7 @@ class Run(Ledger):
         self.throws = 0  # errors thrown into the body so far
         self.value: Any = None
         self.error: BaseException | None = None
-        self._ordinals = 0  # yields so far
+        self.ordinals = 0  # commands opened for the body so far
         self._generator: Generator[Any, Any, Any] | None = None
         self._awaited: nodes.Node | None = None
         self.cancelling = Cancelling(self)
@@ -273,8 +273,8 @@ class Run(Ledger):
         return command
 
     def _open(self, command: Command[Any]) -> nodes.Node:
-        self._ordinals += 1
-        node = self.node(command, str(self._ordinals), None)
+        self.ordinals += 1
+        node = self.node(command, str(self.ordinals), None)
         node.open()
         return node
 
@@ -295,5 +295,5 @@ class Run(Ledger):
             and (error is None or isinstance(error, (*self.failures, CancelRequested)))
         ):
             end = "its end by a return" if error is None else f"its end by {error!r:.200}"
-            raise self.mismatch(str(self._ordinals + 1), "more of this run", end)
+            raise self.mismatch(str(self.ordinals + 1), "more of this run", end)
         self.ended, self.value, self.error = True, value, error

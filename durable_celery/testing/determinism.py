@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from durable_celery import codec
-from durable_celery.core import complaints, transitions
+from durable_celery.core import complaints, scope, transitions
 from durable_celery.core import generator as generators
 from durable_celery.core.decision import Decision, Opening
 from durable_celery.core.journal import Journal
@@ -108,7 +108,7 @@ def _line(take: Take, journal: Journal, position: str) -> str:
 
 
 def watched(body: Body, see: Callable[[int, Any, str], object]) -> Body:
-    """The body; ``see`` is told of each yield: its number, what is yielded and the line."""
+    """The body; ``see`` is told of each command opened for it: its number, what was yielded and the line."""
 
     @functools.wraps(body)
     def watch(*args: Any, **kwargs: Any) -> Any:
@@ -119,15 +119,14 @@ def watched(body: Body, see: Callable[[int, Any, str], object]) -> Body:
 
 
 def _followed(body: Generator[Any, Any, Any], see: Callable[[int, Any, str], object]) -> Generator[Any, Any, Any]:
-    ordinal = 0
+    run = scope.required("replaying a body", "replay its journal")
     go_on: Callable[[], Any] = functools.partial(next, body)
     while True:
         try:
             yielded = go_on()
         except StopIteration as end:
             return end.value
-        ordinal += 1
-        see(ordinal, yielded, generators.where(body))
+        before, line = run.ordinals, generators.where(body)
         try:
             go_on = functools.partial(body.send, (yield yielded))
         except GeneratorExit:
@@ -135,6 +134,9 @@ def _followed(body: Generator[Any, Any, Any], see: Callable[[int, Any, str], obj
             raise
         except BaseException as error:  # noqa: BLE001 - whatever is thrown in is for the body
             go_on = functools.partial(body.throw, error)
+        finally:
+            if run.ordinals > before:  # a cancel may have been thrown in its place
+                see(run.ordinals, yielded, line)
 
 
 @contextmanager

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from durable_celery import Workflow, gather, random, shield, side_effect, sleep, step, uuid4, workflow
+from durable_celery import (
+    CancelRequested,
+    CompleteLater,
+    Workflow,
+    gather,
+    random,
+    shield,
+    side_effect,
+    sleep,
+    step,
+    uuid4,
+    workflow,
+)
 
 
 @step(name="bodies.tag")
@@ -39,3 +51,19 @@ def ordered(names: set[str]) -> Workflow[list[str]]:
 def last(names: set[str]) -> Workflow[str]:
     yield from sleep(1)
     return "".join(names)
+
+
+@step(name="bodies.hand_over")
+def hand_over() -> None:
+    raise CompleteLater
+
+
+@workflow(name="bodies.cleaning")
+def cleaning() -> Workflow[None]:
+    yield from hand_over()
+    try:
+        yield from tag("not any more")  # the cancel is thrown in its place
+    except CancelRequested:
+        yield from tag("lights")
+        yield from tag("door")
+        raise

@@ -6,7 +6,7 @@ import pytest
 
 from durable_celery import NonDeterminism, UsageError, Workflow, sleep, workflow
 from durable_celery.testing import Harness
-from tests.testing.bodies import last, ordered, unordered
+from tests.testing.bodies import cleaning, last, ordered, unordered
 
 LETTERS = set("abcdefgh")
 
@@ -30,6 +30,16 @@ def test_a_result_that_depends_on_it_is_found(durable: Harness) -> None:
 def test_a_body_that_sorts_passes_also_while_it_is_open(durable: Harness) -> None:
     durable.check_replay(durable.run(ordered, LETTERS))
     durable.check_replay(durable.start(unordered, LETTERS))
+
+
+def test_a_command_that_a_cancel_took_the_place_of_takes_no_position(durable: Harness) -> None:
+    run = durable.start(cleaning)
+    run.handle.cancel()
+    durable.run_until_idle()
+    run.handle.complete_step("1")
+    durable.run_until_idle()
+    assert run.status == "CANCELLED"
+    durable.check_replay(run)
 
 
 def test_a_body_inside_a_function_is_refused(durable: Harness) -> None:
