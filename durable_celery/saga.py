@@ -6,8 +6,8 @@ from collections.abc import Generator
 from typing import Any
 
 from durable_celery.core import scope
-from durable_celery.core.commands import Command, StepCommand
-from durable_celery.errors import BadValue, StepFailed
+from durable_celery.core.commands import Command, ShieldCommand, StepCommand
+from durable_celery.errors import BadValue, CancelRequested, StepFailed
 from durable_celery.replayed import get_logger
 
 
@@ -37,11 +37,18 @@ class Saga:
         self._undos.append(undo)
 
     def compensate(self) -> Generator[Command[Any], Any, None]:
-        """Run what was added, newest first, each as a durable step; a second call has nothing left to do."""
+        """Run what was added, newest first, each as a durable step; a second call has nothing left to do.
+
+        A cancel or ``execution_timeout`` that comes meanwhile stops none of them, and is raised after the last.
+        """
         while self._undos:
             undo = self._undos.pop()
             undo.used = False
             try:
-                yield from undo
+                yield from ShieldCommand(undo)
             except StepFailed as error:
                 get_logger().error("a compensation failed, the others go on: %s", error)
+            except CancelRequested:
+                self._undos.append(undo)  # a shielded one ends first: this one has not been started
+                yield from self.compensate()
+                raise
