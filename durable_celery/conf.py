@@ -1,7 +1,8 @@
 """The ``DURABLE_CELERY`` dict as one frozen value. Pure: Django's settings come in as a plain mapping.
 
 A key that is wrong is a problem for ``manage.py check`` and falls back to its default here, so that nothing that runs
-already stops because of a typing mistake.
+already stops because of a typing mistake. A wrong ``RETENTION`` keeps everything: workers do not run the checks, and
+what they removed would not come back.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from durable_celery.core.retry import RetryPolicy, policy_of, seconds_of
 from durable_celery.errors import BadValue
 
+LONGEST_RETENTION = timedelta(days=36525)  # a hundred years; laws ask for ten and more
 REDACT = ("password", "passwd", "token", "secret", "api_key", "authorization", "credit_card", "card_number", "cvv")
 
 
@@ -72,6 +74,8 @@ def settings_of(given: Any) -> tuple[Settings, list[Problem]]:
             values[key.lower()] = reader(value, key)
         except BadValue as error:
             problems.append(Problem(key=key, text=f"DURABLE_CELERY[{key!r}]: {error}"))
+            if key == "RETENTION":
+                values["retention"] = None
     return dataclasses.replace(Settings(), **values), problems
 
 
@@ -88,8 +92,8 @@ def _duration(minimum: float) -> Callable[[Any, str], timedelta]:
     return lambda value, key: timedelta(seconds=seconds_of(value, key, minimum=minimum))
 
 
-def _optional_duration(value: Any, key: str) -> timedelta | None:
-    return None if value is None else timedelta(seconds=seconds_of(value, key, minimum=0))
+def _retention(value: Any, key: str) -> timedelta | None:
+    return None if value is None else timedelta(seconds=seconds_of(value, key, longest=LONGEST_RETENTION))
 
 
 def _count(minimum: int) -> Callable[[Any, str], int]:
@@ -160,7 +164,7 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
     "HISTORY_LIMIT": _count(1),
     "INLINE_STEPS": _count(0),
     "INLINE_SECONDS": _duration(0),
-    "RETENTION": _optional_duration,
+    "RETENTION": _retention,
     "REDACT": _texts,
     "DATABASE": _text,
     "CLEANUP_TIMEOUT": _duration(0.1),

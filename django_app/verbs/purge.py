@@ -11,6 +11,7 @@ from typing import Any
 from django_app import looks
 from django_app.verbs.console import Console, WrongUsage
 from durable_celery import purging, runtime
+from durable_celery.conf import LONGEST_RETENTION
 
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -27,7 +28,10 @@ def arguments(parser: ArgumentParser) -> None:
 def run(options: Any, console: Console) -> int:
     age = _age(options.older_than) if options.older_than is not None else runtime.settings().retention
     if age is None:
-        raise WrongUsage("DURABLE_CELERY['RETENTION'] is None, which keeps everything; expected --older-than, as 90d")
+        raise WrongUsage(
+            "DURABLE_CELERY['RETENTION'] keeps everything: it is None, or wrong (manage.py check tells); expected "
+            "--older-than, as 90d"
+        )
     report = purging.purge(older_than=age, dry_run=options.dry_run)
     if options.json:
         console.document({**asdict(report), "dry_run": options.dry_run})
@@ -44,8 +48,12 @@ def run(options: Any, console: Console) -> int:
 def _age(text: str) -> timedelta:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw]?)", text.strip())
     try:
-        if found:
-            return timedelta(**{UNITS[found[2] or "s"]: float(found[1])})
+        age = timedelta(**{UNITS[found[2] or "s"]: float(found[1])}) if found else None
     except OverflowError:
-        pass
-    raise WrongUsage(f"--older-than is {text!r}, expected an age as 30d, 12h, 90m or a number of seconds")
+        age = None
+    if age is None or age > LONGEST_RETENTION:
+        raise WrongUsage(
+            f"--older-than is {text!r}, expected an age as 30d, 12h, 90m or a number of seconds, of "
+            f"{LONGEST_RETENTION.days}d at most"
+        )
+    return age

@@ -115,7 +115,7 @@ def retries(policy: RetryPolicy, failures: int, error_types: Iterable[str]) -> b
     return not set(types) & set(PROGRAMMING_ERRORS)
 
 
-def seconds_of(value: Any, what: str, *, minimum: float = 0) -> float:
+def seconds_of(value: Any, what: str, *, minimum: float = 0, longest: timedelta = LONGEST) -> float:
     """A duration given as timedelta or seconds, in seconds; anything else, NaN or out of range raises ``BadValue``."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
@@ -124,9 +124,9 @@ def seconds_of(value: Any, what: str, *, minimum: float = 0) -> float:
         number = float(seconds)
     except OverflowError:  # an int too big for a float
         number = math.nan
-    if not math.isfinite(number) or not minimum <= number <= LONGEST.total_seconds():
+    if not math.isfinite(number) or not minimum <= number <= longest.total_seconds():
         raise BadValue(
-            f"{what} must be from {minimum:g} to {LONGEST.total_seconds():g} seconds, got {value!r:.80}", path=what
+            f"{what} must be from {minimum:g} to {longest.total_seconds():g} seconds, got {value!r:.80}", path=what
         )
     return number
 

@@ -24,6 +24,7 @@ from durable_celery import (
     spawn,
     workflow,
 )
+from durable_celery.conf import settings_of
 from durable_celery.purging import PurgeReport, purge
 from tests.pump import Pump
 from tests.store.purged import (
@@ -171,7 +172,7 @@ def test_the_verb_counts_and_removes(pump: Pump) -> None:
     assert not any(left().values())
 
 
-@pytest.mark.parametrize("age", ["-1", "soon", "1y", "9" * 30])
+@pytest.mark.parametrize("age", ["-1", "soon", "1y", "9" * 30, "1000000d"])
 def test_an_age_that_is_none_is_wrong_usage(pump: Pump, age: str) -> None:
     run_whole(pump)
     code, _, err = verb(f"--older-than={age}")
@@ -185,3 +186,22 @@ def test_without_retention_the_verb_wants_an_age() -> None:
         code, _, err = verb()
     assert code == 2
     assert "--older-than" in err
+
+
+@pytest.mark.parametrize("wrong", ["90 days", -1, timedelta(days=999_999_999)])
+def test_a_wrong_retention_is_an_error_of_check_and_removes_nothing(pump: Pump, wrong: Any) -> None:
+    run_whole(pump)
+    settings, problems = settings_of({"RETENTION": wrong})
+    assert [problem.key for problem in problems] == ["RETENTION"]
+    with Pump(retention=settings.retention) as later:
+        later.now = pump.now + 1000 * DAY
+        assert purge() == PurgeReport()
+        code, _, err = verb()
+    assert left()["WorkflowInstance"] == 4
+    assert (code, "manage.py check" in err) == (2, True)
+
+
+def test_a_retention_of_ten_years_and_more_is_one() -> None:
+    kept = timedelta(days=3653)
+    settings, problems = settings_of({"RETENTION": kept})
+    assert (settings.retention, problems) == (kept, [])
