@@ -10,6 +10,7 @@ from django.db.models import Q
 
 from django_app.models import WorkflowInstance
 from durable_celery.core import transitions as t
+from durable_celery.core.labels import is_storable
 
 LAST = "\U0010ffff"  # sorts after every character
 
@@ -27,11 +28,18 @@ def by_term(found: Any, term: str) -> Any:
 
 def by_key(found: Any, prefix: str) -> Any:
     """Those whose key begins with ``prefix``; on MySQL in whatever case."""
+    if not is_storable(prefix):
+        return found.none()
     vendor = connections[found.db].vendor
     if vendor == "sqlite":
         # SQLite's LIKE ignores case and therefore the index.
         return found.filter(key__gte=prefix, key__lt=prefix + LAST)
     return found.filter(**{"key__istartswith" if vendor == "mysql" else "key__startswith": prefix})
+
+
+def by_name(found: Any, name: str) -> Any:
+    """Those of the workflow with this name."""
+    return found.filter(name=name) if is_storable(name) else found.none()
 
 
 def run_of(instance_id: UUID, number: int | None = None) -> WorkflowInstance | None:

@@ -194,7 +194,7 @@ def _id_of(target: Any) -> UUID:
     value = getattr(target, "chain_id", None) or getattr(target, "id", None) or target
     if isinstance(value, UUID):
         return value
-    if isinstance(value, str):
+    if isinstance(value, str) and labels.is_storable(value):
         return identity.instance_id_of(value)
     raise InstanceNotFound(f"{target!r} is no instance id, handle or instance")
 

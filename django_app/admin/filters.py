@@ -10,6 +10,7 @@ from django.utils.translation import gettext_lazy as _
 
 from django_app import search
 from durable_celery.core import transitions as t
+from durable_celery.core.labels import is_storable
 from durable_celery.registry import registry
 
 ASKED = {"open": _("Open"), "retrying": _("Retrying"), "stuck": _("Stuck")}
@@ -35,7 +36,7 @@ class StateFilter(SimpleListFilter):
             return getattr(queryset, value)()
         if value == t.PAUSED:
             return queryset.filter(state__in=t.OPEN_STATES, paused_at__isnull=False)
-        return queryset.filter(state=value)
+        return queryset.filter(state=value) if is_storable(value) else queryset.none()
 
 
 class WorkflowFilter(SimpleListFilter):
@@ -51,4 +52,5 @@ class WorkflowFilter(SimpleListFilter):
         return bool(self.lookup_choices)
 
     def queryset(self, request: Any, queryset: Any) -> Any:
-        return queryset.filter(name=self.value()) if self.value() else queryset
+        value = self.value()
+        return search.by_name(queryset, value) if value else queryset

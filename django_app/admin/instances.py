@@ -24,6 +24,7 @@ from django_app.admin.parts import badge_of
 from django_app.admin.steering import SteeringAdmin
 from django_app.models import StepResult, WorkflowInstance
 from django_app.records import BIG
+from durable_celery.core.labels import is_storable
 
 STYLE = {"all": ["durable_celery/admin.css"]}
 SHOWN_WAITING = 200  # characters in a cell of the list
@@ -140,7 +141,8 @@ class WorkflowInstanceAdmin(SteeringAdmin):
         """The page of one step, with its whole values and all its attempts."""
         instance = search.run_of(instance_id, _run_number(request))
         self._allow(request, instance)
-        step = StepResult.objects.filter(instance=instance, position=position).first() if instance else None
+        known = instance is not None and is_storable(position)
+        step = StepResult.objects.filter(instance=instance, position=position).first() if known else None
         if instance is None or step is None:
             raise Http404(f"there is no step at position {position} of {instance_id}")
         page = pages.step_page(instance, step, self.admin_site, number=request.GET.get("p"))

@@ -14,6 +14,7 @@ from django_app.models.subjects import subject_hash
 from durable_celery import runtime
 from durable_celery.core import transitions as t
 from durable_celery.core.journal import COMPOSITES, MAP, WAITS
+from durable_celery.core.labels import is_storable
 
 if TYPE_CHECKING:
     from django_app.models.instance import WorkflowInstance
@@ -74,6 +75,9 @@ class InstanceQuerySet(Instances):
 
     def for_key(self, key: str) -> InstanceQuerySet:
         """With exactly this business key, of any workflow."""
+        nothing: InstanceQuerySet = self.none()
+        if key is None or not is_storable(key):
+            return nothing
         found = self._only(key=key)
         if connections[self.db].vendor == "mysql":
             # Collations ignore case, accents and trailing blanks; these two lookups compare bytes.
@@ -82,6 +86,9 @@ class InstanceQuerySet(Instances):
 
     def with_attributes(self, **values: Any) -> InstanceQuerySet:
         """With all of these attributes, as ``set_attributes`` or ``using(attributes=...)`` wrote them."""
+        nothing: InstanceQuerySet = self.none()
+        if not is_storable(values):
+            return nothing
         found = self
         if values and connections[self.db].vendor == "postgresql":
             found = found.filter(attributes__contains=values)

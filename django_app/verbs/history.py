@@ -13,6 +13,7 @@ from django_app.verbs.console import Console
 from django_app.verbs.target import add_target, target
 from durable_celery.codec import preview
 from durable_celery.core.identity import sort_key
+from durable_celery.core.labels import is_storable
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -37,6 +38,8 @@ def run(options: Any, console: Console) -> int:
 def _rows(instance: Any, of: str) -> Any:
     """The journal, in which a map is one row; or the members of one."""
     rows = StepResult.objects.filter(instance=instance, mapped=bool(of))
+    if not is_storable(of):
+        return rows.none()
     return rows.filter(group=of) if of else rows
 
 

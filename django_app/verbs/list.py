@@ -14,6 +14,7 @@ from django_app.verbs.console import Console, WrongUsage
 from durable_celery.core import transitions as t
 
 QUESTIONS = ("open", "closed", "retrying", "stuck")
+MOST = 10**9  # more than any table has, and no database refuses the number
 STATES = (*t.OPEN_STATES, t.PAUSED, *t.FINAL_STATES)
 
 
@@ -40,11 +41,11 @@ def run(options: Any, console: Console) -> int:
 
 
 def _chosen(options: Any) -> QuerySet[WorkflowInstance]:
-    if options.limit < 1:
-        raise WrongUsage(f"--limit is {options.limit}, expected a number from 1 on")
+    if not 1 <= options.limit <= MOST:
+        raise WrongUsage(f"--limit is {options.limit}, expected a number from 1 to {MOST}")
     rows: QuerySet[WorkflowInstance] = WorkflowInstance.objects.all()
     if options.workflow:
-        rows = rows.filter(name=options.workflow)
+        rows = search.by_name(rows, options.workflow)
     if options.key:
         rows = search.by_key(rows, options.key)
     return _in_state(rows, options.state) if options.state else rows.exclude(state=t.CONTINUED)

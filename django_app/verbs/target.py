@@ -39,7 +39,7 @@ def by_key(key: str, workflow: str | None) -> WorkflowInstance:
     """The open instance with this key, else the newest."""
     rows = WorkflowInstance.objects.all().for_key(key).order_by("-created_at")
     if workflow:
-        rows = rows.filter(name=workflow)
+        rows = search.by_name(rows, workflow)
     found = list(rows[:20])
     names = sorted({row.name for row in found})
     if len(names) > 1:

@@ -11,9 +11,20 @@ from typing import Any
 from durable_celery.errors import BadValue
 
 
+def is_storable(value: Any) -> bool:
+    """Whether every database takes it, to store or to look for: no NUL, lone surrogate, NaN or infinity inside."""
+    if isinstance(value, str):
+        return "\0" not in value and not any("\ud800" <= character <= "\udfff" for character in value)
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, dict):
+        return all(is_storable(key) and is_storable(item) for key, item in value.items())
+    return not isinstance(value, (list, tuple)) or all(map(is_storable, value))
+
+
 def check_text(text: str, path: str) -> str:
     """The text; ``BadValue`` if it has a NUL or a lone surrogate."""
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
+    if not is_storable(text):
         raise BadValue(
             f"{path} {text!r} has a NUL or a lone surrogate, which databases cannot store; remove it", path=path
         )

@@ -14,6 +14,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from django_app import verbs
+from django_app.models import WorkflowInstance
+from durable_celery import InstanceNotFound, get_handle
 from durable_celery.codec import encode
 from tests.django_app.definitions import Card
 from tests.django_app.rows import at, call, failed, new_instance, new_step
@@ -87,6 +89,30 @@ def test_list_narrows(args: tuple[str, ...], keys: list[str]) -> None:
     assert [row["key"] for row in document("list", *args)] == keys
 
 
+@pytest.mark.parametrize("text", ["a\0b", "\udcff"])
+def test_text_that_no_database_holds_is_found_nowhere(text: str) -> None:
+    instance = new_instance(key="a")
+    for option in ("--key", "--workflow"):
+        assert durable("list", option, text) == (0, "no instance\n", "")
+    for key, workflow in ((text, "shop.order"), ("a", text)):
+        code, _, err = durable("show", "--key", key, "--workflow", workflow)
+        assert (code, "there is no instance with the key" in err) == (2, True)
+    assert durable("history", str(instance.pk), "--of", text) == (0, "nothing yet\n", "")
+    with pytest.raises(InstanceNotFound):
+        get_handle(text)
+    found = WorkflowInstance.objects
+    assert not found.for_key(text).exists()
+    assert not found.with_attributes(city=[{"name": text}]).exists()
+    assert not found.with_attributes(**{text: 1}).exists()
+    assert not found.with_attributes(size=float("nan")).exists()
+
+
+def test_no_key_is_no_key_to_look_for() -> None:
+    new_instance(key=None)
+    absent: Any = None
+    assert not WorkflowInstance.objects.for_key(absent).exists()
+
+
 def test_list_costs_two_queries_however_many_rows() -> None:
     for _ in range(30):
         new_step(new_instance(), "1", state="RUNNING", started_at=at(1))
@@ -104,7 +130,8 @@ def test_an_empty_list_says_so() -> None:
     ("args", "expected"),
     [
         (("list", "--state", "HAPPY"), "expected one of PENDING"),
-        (("list", "--limit", "0"), "expected a number from 1 on"),
+        (("list", "--limit", "0"), "expected a number from 1 to"),
+        (("list", "--limit", str(2**64)), "expected a number from 1 to"),
     ],
 )
 def test_wrong_values_exit_with_2_and_say_what_is_expected(args: tuple[str, ...], expected: str) -> None:

@@ -61,6 +61,7 @@ def test_parent_and_child_link_to_each_other(pump: Pump, admin_client: Any) -> N
     assert f'href="{url_of(parent)}"' in page
     assert "position 1" in squeezed(page)
     step_url = reverse("admin:durable_celery_workflowinstance_step", args=[parent.pk, "1"])
+    assert admin_client.get(step_url.replace("/1/", "/%00/")).status_code == 404
     assert f'href="{url_of(child)}"' in text_of(admin_client, step_url)
 
 

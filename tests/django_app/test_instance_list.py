@@ -61,6 +61,8 @@ def test_a_paused_instance_is_shown_as_paused_and_found_by_that_state(admin_clie
         ("?state__exact=COMPLETED", ["c"]),
         ("?name=shop.other", ["c"]),
         ("?name=shop.other&state=WAITING", []),
+        ("?name=a%00b", []),
+        ("?state=a%00b", []),
     ],
 )
 def test_filters_by_state_and_workflow(admin_client: Any, query: str, expected: list[str]) -> None:
