@@ -13,16 +13,20 @@ from django.utils.translation import gettext_lazy as _
 from django_app.models import WorkflowInstance
 from durable_celery import runtime, steering
 from durable_celery.core import transitions as t
-from durable_celery.errors import DurableError
+from durable_celery.errors import BadValue, DurableError
 from durable_celery.messages import payload_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of an act, in words: of a refusal what is the matter and what to do."""
+    """What came of an act, in words: of a refusal what is the matter and what to do.
+
+    ``wrong``: it was refused for what was given with it, whatever the instance.
+    """
 
     ok: bool
     text: str
+    wrong: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +51,7 @@ def perform(act: Act, instance: WorkflowInstance, reason: str = "") -> Outcome:
     try:
         answer = act.do(instance.chain_id, reason)
     except DurableError as refusal:
-        return Outcome(ok=False, text=str(refusal))
+        return Outcome(ok=False, text=str(refusal), wrong=isinstance(refusal, BadValue))
     if answer in t.FINAL_STATES:
         return Outcome(ok=False, text=f"it is {answer} or about to be, and cannot be {act.refused}")
     return Outcome(ok=True, text=act.done)
@@ -58,7 +62,7 @@ def send(instance: WorkflowInstance, name: str, payload: Any, signal_id: str | N
     try:
         runtime.client().signal(instance.chain_id, name, payload, signal_id)
     except DurableError as refusal:
-        return Outcome(ok=False, text=str(refusal))
+        return Outcome(ok=False, text=str(refusal), wrong=isinstance(refusal, BadValue))
     return Outcome(ok=True, text=f"signal {name!r} sent")
 
 

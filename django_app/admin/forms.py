@@ -127,6 +127,8 @@ def _json(text: str) -> Any:
         raise _Unfit(f"This is not JSON: {error.msg} in line {error.lineno}, column {error.colno}.") from None
     except RecursionError:
         raise _Unfit("This JSON is nested too deep.") from None
+    except ValueError as error:  # Python reads no number of thousands of digits
+        raise _Unfit(f"This JSON cannot be read: {error}.") from None
 
 
 def _refuse(name: str) -> Any:

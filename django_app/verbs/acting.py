@@ -25,6 +25,8 @@ def act_on(act: Act, options: Any, console: Console) -> int:
     refused = 0
     for instance in _targets(options):
         outcome = perform(act, instance, getattr(options, "reason", ""))
+        if outcome.wrong:  # as it would be for each of them: nothing was done
+            raise WrongUsage(outcome.text)
         if outcome.ok:
             console.line(f"{instance.chain_id}: {outcome.text}")
         else:

@@ -30,6 +30,8 @@ def run(options: Any, console: Console) -> int:
     if outcome.ok:
         console.line(f"{instance.chain_id}: {outcome.text}")
         return 0
+    if outcome.wrong:
+        raise WrongUsage(outcome.text)
     console.error(f"{instance.chain_id}: {outcome.text}")
     return 1
 

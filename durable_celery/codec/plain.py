@@ -193,7 +193,8 @@ def _int(value: Any, path: str) -> Any:
 
 
 def _float(value: Any, path: str) -> float:
-    return float(_expect(_is_number(value), value, "a number", path))
+    _expect(_is_number(value), value, "a number", path)
+    return float(_parsed(lambda: float(value), value, "a number a float can hold", path))
 
 
 def _str(value: Any, path: str) -> Any:
@@ -238,7 +239,9 @@ def _with_offset(text: Any) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 _SCALARS: dict[type, Callable[[Any, str], Any]] = {

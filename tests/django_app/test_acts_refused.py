@@ -127,6 +127,7 @@ def test_the_same_page_sent_twice_sends_one_signal(db: None, admin_client: Clien
         ('{"by": "ana", "on": 1}', "Approval has no field 'on'"),
         (f'{{"by": "{"x" * 1_100_000}"}}', "payload"),
         (f'{{"by": 7, "amount": "{XSS[:10]}"}}', "payload"),
+        ("7" * 5_000, "This JSON cannot be read: Exceeds the limit"),
     ],
 )
 def test_a_payload_that_does_not_fit_is_an_error_of_the_form(

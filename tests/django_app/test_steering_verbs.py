@@ -193,6 +193,22 @@ def test_a_payload_that_does_not_fit_is_wrong_usage(db: None, payload: str, expe
     assert not Message.objects.exists()
 
 
+@pytest.mark.parametrize(
+    ("args", "expected"),
+    [
+        (("signal", ""), "needs a name"),
+        (("signal", "x" * 200), "1 to 191 characters"),
+        (("signal", "other", "--signal-id", " "), "signal_id=' ' is not allowed"),
+        (("pause", "--reason", "\udcff"), "reason '\\udcff' has a NUL or a lone surrogate"),
+    ],
+)
+def test_a_name_or_reason_that_cannot_be_is_wrong_usage(db: None, args: tuple[str, ...], expected: str) -> None:
+    id = started()
+    code, out, err = durable(args[0], id, *args[1:])
+    assert (code, out) == (2, "")
+    assert expected in err
+
+
 def test_a_signal_to_a_closed_instance_is_a_refusal(db: None) -> None:
     id = started()
     get_handle(id).terminate()
