@@ -26,7 +26,10 @@ def is_model(kind: type) -> bool:
 def pack_model(value: Any, pack: Pack) -> dict[str, Any]:
     kind = type(value)
     state = vars(value)
-    fields = [(name, state[name]) for name in kind.model_fields if name in state]
+    for name in kind.model_fields:
+        if name not in state:  # of model_construct(), or deleted: it would come back with a default, or not at all
+            raise Refused(f"the field {name} of {kind.__module__}.{kind.__qualname__} has no value", "Set the field")
+    fields = [(name, state[name]) for name in kind.model_fields]
     packed = {
         "$": "object",
         "t": stored_name(kind),

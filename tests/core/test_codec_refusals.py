@@ -227,6 +227,7 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "local-enum": (local_enum(), "inside a function", "top of a module"),
     "class-behind-another": (shadowed(), "not what its module holds", "top of a module"),
     "field-without-value": (Unset(), "the field content", "default"),
+    "model-without-value": (Model.model_construct(), "the field content", "Set the field"),
     "unknown-time-zone": (datetime(2026, 1, 1, tzinfo=Zone()), "Zone", "zoneinfo"),
     "broken-registration": (Broken(), "ZeroDivisionError", "register_type()"),
     "registration-without-effect": (Itself(), "returned the value itself", "plain data"),
