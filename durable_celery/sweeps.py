@@ -98,8 +98,7 @@ def look_after(instance_id: UUID) -> None:
     for step in rt.store.open_steps(row.id, members=True):
         if step.look_at is not None and step.look_at <= now:
             _judge(rt, step, now, report)
-    is_over = row.deadline_at is not None and row.deadline_at <= now
-    if is_over or (row.state == transitions.PENDING and row.start_at <= now):
+    if _is_over(row, now) or (row.state == transitions.PENDING and row.start_at <= now):
         _wake(rt, row, now, report)
 
 
@@ -187,7 +186,7 @@ def _note_resend(step: OpenStep) -> None:
 
 
 def _wake(rt: Runtime, instance: InstanceRow, now: datetime, report: TickReport) -> None:
-    if instance.deadline_at is not None and instance.deadline_at <= now:
+    if _is_over(instance, now):
         steering.time_out(instance.chain_id)
         return
     again = verdicts.waits_its_turn(instance.start_at, now, 1, report.lag)
@@ -197,6 +196,12 @@ def _wake(rt: Runtime, instance: InstanceRow, now: datetime, report: TickReport)
     rt.store.postpone_instance(instance.id, now + verdicts.patience(2))
     report.started += instance.state == transitions.PENDING
     rt.transport.advance(instance.id, instance.queue)
+
+
+def _is_over(instance: InstanceRow, now: datetime) -> bool:
+    """Whether its body has to be told that its time is over: it still runs, and nobody has asked it to end before."""
+    told = instance.state == transitions.COMPENSATING or instance.cancel_requested_at is not None
+    return not told and instance.deadline_at is not None and instance.deadline_at <= now
 
 
 def _advance(rt: Runtime, instance_id: UUID, queue: str, report: TickReport) -> None:

@@ -18,7 +18,7 @@ INSTANCE_FIELDS = (
     "id", "chain_id", "run_number", "name", "version", "key", "state", "revision", "turn", "turn_at", "args", "result",
     "failure", "waiting_for", "status_text", "blocked_by", "left_at", "closing_as", "paused_at", "created_at",
     "start_at", "started_at", "finished_at", "deadline_at", "queue", "priority", "parent_id", "parent_position",
-    "attributes", "context", "turn_deaths", "turn_begun_at",
+    "attributes", "context", "turn_deaths", "turn_begun_at", "cancel_requested_at",
 )  # fmt: skip
 SWEPT_INSTANCE_FIELDS = tuple(name for name in INSTANCE_FIELDS if name not in BIG)
 

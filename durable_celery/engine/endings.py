@@ -32,10 +32,7 @@ def without_body(loaded: Loaded, now: datetime, cleanup: timedelta) -> Decision 
 
 
 def look_at(loaded: Loaded, now: datetime, cleanup: timedelta) -> datetime | None:
-    """When the sweep must look at an open run again: at its deadline, or when its time for cleanup is over."""
+    """When the sweep must look at an open run again: at its deadline, once asked to end when its time for cleanup is
+    over."""
     request = cancelling.request(loaded.journal)
-    if request is None:
-        return loaded.instance.deadline_at
-    over_at = (request.taken_at or now) + cleanup
-    deadline = loaded.instance.deadline_at
-    return over_at if deadline is None else min(deadline, over_at)
+    return loaded.instance.deadline_at if request is None else (request.taken_at or now) + cleanup

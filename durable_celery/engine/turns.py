@@ -298,7 +298,7 @@ def _compensating(loaded: Loaded, now: datetime) -> TurnCommit | None:
     entries: Sequence[NewEntry] = [opened.row_of(plan.opening, None, False, now)] if plan.opening else ()
     if not plan.done and not entries and not plan.taken and not plan.polls:
         return None
-    look_at = now + COMPENSATION_POLL if plan.polls else instance.deadline_at
+    look_at = now + COMPENSATION_POLL if plan.polls else None  # no deadline counts any more
     if plan.polls and not plan.taken and not entries and instance.waiting_for.startswith(plan.waiting):
         runtime.current().store.postpone_instance(instance.id, look_at)
         return None

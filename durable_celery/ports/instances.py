@@ -115,6 +115,7 @@ class InstanceRow:
     context: Mapping[str, Any]
     turn_deaths: int = 0
     turn_begun_at: datetime | None = None
+    cancel_requested_at: datetime | None = None  # also by a deadline
     parent_chain_id: UUID | None = None  # its parent's id for people; known where a turn is loaded
 
 
