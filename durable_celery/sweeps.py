@@ -10,7 +10,7 @@ import contextlib
 import logging
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -105,7 +105,7 @@ def look_after(instance_id: UUID) -> None:
 def _each(
     report: TickReport,
     rows: Iterable[Any],
-    act: Callable[[Any], None],
+    act: Callable[[Any], object],
     put_off: Callable[[Any], object] = lambda row: None,
 ) -> None:
     """``put_off``: what becomes of a row that cannot be handled, lest enough of them leave no room for the others."""
@@ -147,11 +147,22 @@ def _judge(rt: Runtime, step: OpenStep, now: datetime, report: TickReport) -> No
         return
     if not rt.store.postpone_step(step, verdict.look_at, resends=verdict.resends):
         return  # another sweep acted on this row since it was read
+    if verdict.dispatch or (verdict.advance and _is_awaited(rt, step)):
+        _send(rt, step, verdict, now, report)
+
+
+def _send(rt: Runtime, step: OpenStep, verdict: verdicts.Verdict, now: datetime, report: TickReport) -> None:
+    """What the broker did not take does not count, or it would be waited for long after the broker is back."""
     if verdict.dispatch:
+        sent = rt.transport.dispatch(rt.store.dispatches([step.id]), now)
+        report.sent += sent
+    else:
+        sent = _advance(rt, step.instance_id, "", report)
+    if not sent:
+        soon = min(now + verdicts.RESEND_GRACE, verdict.look_at or now)
+        rt.store.postpone_step(replace(step, look_at=verdict.look_at), soon, resends=step.resends)
+    elif verdict.dispatch:
         _note_resend(step)
-        report.sent += rt.transport.dispatch(rt.store.dispatches([step.id]), now)
-    elif verdict.advance and _is_awaited(rt, step):
-        _advance(rt, step.instance_id, "", report)
 
 
 def _is_awaited(rt: Runtime, step: OpenStep) -> bool:
@@ -204,8 +215,10 @@ def _is_over(instance: InstanceRow, now: datetime) -> bool:
     return not told and instance.deadline_at is not None and instance.deadline_at <= now
 
 
-def _advance(rt: Runtime, instance_id: UUID, queue: str, report: TickReport) -> None:
-    report.advanced += rt.transport.advance(instance_id, queue)
+def _advance(rt: Runtime, instance_id: UUID, queue: str, report: TickReport) -> bool:
+    sent = rt.transport.advance(instance_id, queue)
+    report.advanced += sent
+    return sent
 
 
 def _try_again(rt: Runtime, instance_id: UUID, report: TickReport) -> None:
