@@ -34,6 +34,7 @@ class NoGuard:
     """Pools whose bodies cannot be stopped (solo, threads, gevent): a late result is dropped by its token."""
 
     fired = False
+    own_process = True
 
     @contextmanager
     def limit(self, seconds: float | None, token: str) -> Iterator[None]:  # noqa: ARG002
@@ -51,6 +52,8 @@ class ChildGuard:
 
     ``on_fired`` is called then, after the body: a connection it was using may be in the middle of a query for good.
     """
+
+    own_process = False
 
     def __init__(self, alarm: Alarm, slot: Slot | None, on_fired: Callable[[], object] = lambda: None) -> None:
         self._alarm = alarm

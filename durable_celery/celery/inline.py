@@ -142,6 +142,8 @@ class InlineTransport:
 class InlineGuard:
     """Stops no body. One that raises what it would be stopped by (a mock does) counts as stopped."""
 
+    own_process = True
+
     def __init__(self, after_body: Callable[[], None]) -> None:
         self.fired = False
         self._after_body = after_body

@@ -79,7 +79,7 @@ def failure_of(error: BaseException, **flags: Any) -> Failure:
         why = error.why
         if isinstance(why, BaseException):
             return dataclasses.replace(failure_of(why), final=True, **flags)
-        return dataclasses.replace(_plain_failure(error, str(why)), final=True, **flags)
+        return dataclasses.replace(_plain_failure(error, _message(why)), final=True, **flags)
     return dataclasses.replace(_plain_failure(error, _message(error)), **flags)
 
 
@@ -155,10 +155,10 @@ def _kinds(error: BaseException) -> tuple[str, ...]:
     return tuple(type_name(k) for k in type(error).__mro__ if issubclass(k, BaseException))
 
 
-def _message(error: BaseException) -> str:
+def _message(error: object) -> str:
     try:
         return str(error)
-    except Exception as second:  # a broken __str__ must not replace the true error
+    except BaseException as second:  # noqa: BLE001 - a broken __str__ must not replace the true error, nor end a process
         return f"<{type(error).__name__} whose __str__ raised {type(second).__name__}>"
 
 
@@ -185,7 +185,7 @@ def _plain(given: dict[str, Any]) -> dict[str, Any]:
             text = json.dumps(value, allow_nan=False)
             if len(text) <= TEXT:
                 kept[name] = json.loads(text)  # plain: subclasses of dict and list may not be copied as such
-        except (TypeError, ValueError, RecursionError):
+        except Exception:  # noqa: BLE001 - a mapping of somebody's own may raise anything when it is read
             continue
     return kept
 

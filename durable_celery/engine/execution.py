@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ class Guard(Protocol):
     """Stops a body at its time limit where the worker pool can."""
 
     fired: bool
+    own_process: bool  # that stop signals are meant for; a pool's child hears of none by an exception but SystemExit
 
     def limit(self, seconds: float | None, token: str) -> AbstractContextManager[None]:
         """Around the body: raises inside it at the limit, and sets ``fired``."""
@@ -39,6 +41,7 @@ class NoGuard:
     """For pools that cannot stop a body: the row is fenced by the sweep, the late result dropped."""
 
     fired = False
+    own_process = True
 
     def limit(self, seconds: float | None, token: str) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
@@ -86,7 +89,7 @@ def execute(rt: Runtime, claimed: Claimed, guard: Guard) -> Outcome:
     except PayloadError as error:
         return Outcome(failure=failure_of(error, final=True), error=error)
     except BaseException as error:
-        if not guard.fired and stops_the_process(error):
+        if stopped_by(error, guard):
             raise  # its lease says so to the others
         if guard.fired:
             text = f"the attempt was stopped at start_to_close_timeout of {terms.start_to_close:g} s"
@@ -108,11 +111,24 @@ def current_step(rt: Runtime, claimed: Claimed, terms: verdicts.Terms) -> contex
     )
 
 
+def stopped_by(error: BaseException, guard: Guard) -> bool:
+    """Whether it stops the process, and is no end of the body.
+
+    Only the main thread of a process of its own hears of an interrupt or a shutdown by an exception. Raised anywhere
+    else it is the body's: the process lives on, and nobody would take the claim back from it.
+    """
+    if guard.fired or not stops_the_process(error):
+        return False
+    if isinstance(error, SystemExit) and _by_a_signal(error.code):
+        return True
+    return guard.own_process and threading.current_thread() is threading.main_thread()
+
+
 def stops_the_process(error: BaseException) -> bool:
-    """Whether it is no end of the body: a stop signal, a worker that shuts down."""
+    """Whether it may be a stop signal, or a worker that shuts down."""
     if isinstance(error, Exception):
         return False
-    if isinstance(error, (KeyboardInterrupt, GeneratorExit)) or type(error).__module__ == "celery.exceptions":
+    if isinstance(error, KeyboardInterrupt) or type(error).__module__ == "celery.exceptions":
         return True
     return isinstance(error, SystemExit) and _by_a_signal(error.code)
 

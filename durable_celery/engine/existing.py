@@ -12,7 +12,7 @@ from durable_celery import calls, context, faults, payloads
 from durable_celery.core import identity
 from durable_celery.core.failure import failure_of
 from durable_celery.engine import verdicts
-from durable_celery.engine.execution import Guard, Outcome, current_step, stops_the_process
+from durable_celery.engine.execution import Guard, Outcome, current_step, stopped_by
 from durable_celery.ports import Claimed, TaskCall, TaskEnd
 from durable_celery.runtime import Runtime
 
@@ -24,7 +24,7 @@ def execute(rt: Runtime, claimed: Claimed, guard: Guard, node: str) -> Outcome:
         with context.running(current_step(rt, claimed, terms)):
             end = rt.transport.run_task(_call(rt, claimed, terms, guard, node))
     except BaseException as error:
-        if not guard.fired and stops_the_process(error):
+        if stopped_by(error, guard):
             raise
         return Outcome(failure=failure_of(error, timed_out=guard.fired), error=error, unknown_end=guard.fired)
     faults.reach("body.after")

@@ -60,6 +60,8 @@ def test_jitter_is_celerys(pump: Pump, monkeypatch: pytest.MonkeyPatch) -> None:
 class Strict:
     """A guard that interrupts each body that has a soft limit, where `existing.interrupt` is called."""
 
+    own_process = False
+
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fired = False
         self.limited: list[tuple[float | None, float | None]] = []

@@ -28,6 +28,16 @@ class Mute(Exception):
         raise RuntimeError("no words")
 
 
+class Leaving(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(9)
+
+
+class Unreadable(dict[str, int]):
+    def items(self) -> Any:
+        raise LookupError("not now")
+
+
 class Odd(Exception):
     """Attributes that JSON does not take stay behind."""
 
@@ -67,8 +77,15 @@ def test_o48_odd_errors_survive() -> None:
     assert raised(Declined("m", 3)).message == "m"
     assert raised(ValueError(threading.Lock())).message.startswith("<unlocked _thread.lock")
     assert raised(Mute()).message == "<Mute whose __str__ raised RuntimeError>"
+    assert raised(Leaving()).message == "<Leaving whose __str__ raised SystemExit>"
     assert raised(SystemExit(3)).types == ("SystemExit", "BaseException")
     assert raised(KeyError("k")).message == "'k'"
+
+
+def test_attributes_that_cannot_be_read_stay_behind() -> None:
+    error = ValueError("v")
+    vars(error).update(read=1, unread=Unreadable(a=1))
+    assert raised(error).attributes == {"read": 1}
 
 
 def test_o48_a_cyclic_cause_ends() -> None:
