@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 from django_app.store.atomic import AtomicAttempts
+from django_app.store.leftovers import Leftovers
 from django_app.store.lost_turns import LostTurns
 from django_app.store.processes import Processes
 from django_app.store.queries import queries_refused
@@ -17,7 +18,9 @@ from django_app.store.tokens import Tokens
 from django_app.store.turns import Turns
 
 
-class DjangoStore(Slots, Repair, Turns, AtomicAttempts, Tokens, Processes, LostTurns, Sweeping, StuckOnes, Reading):
+class DjangoStore(
+    Slots, Repair, Turns, AtomicAttempts, Leftovers, Tokens, Processes, LostTurns, Sweeping, StuckOnes, Reading
+):
     """The store on one database alias. Holds nothing but its name, so any number may exist, in any thread.
 
     Each method is its own short transaction, repeated while locks are in its way; ``create`` and ``send`` join the

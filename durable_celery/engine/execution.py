@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ from durable_celery.core.failure import Failure, failure_of, timed_out
 from durable_celery.core.retry import seconds_of
 from durable_celery.engine import verdicts
 from durable_celery.engine.budget import TurnTimedOut
-from durable_celery.errors import CompleteLater, PayloadError, RetryLater
+from durable_celery.errors import CompleteLater, NonRetryable, PayloadError, RetryLater, UsageError
 from durable_celery.ports import Claimed, OpenStep, TaskEnd
 from durable_celery.registry import registry
 from durable_celery.runtime import Runtime
@@ -77,7 +77,7 @@ def execute(rt: Runtime, claimed: Claimed, guard: Guard) -> Outcome:
         args, kwargs = calls.decode_call(claimed.args)
         faults.reach("body.before")
         with context.running(current):
-            with guard.limit(terms.start_to_close, step.token or ""):
+            with in_order(rt, step.name), guard.limit(terms.start_to_close, step.token or ""):
                 value = run_body(definition.body, args, kwargs)
         faults.reach("body.after")
         result = payloads.encode(value, rt.settings, root=f"the result of step {step.name}")
@@ -95,6 +95,25 @@ def execute(rt: Runtime, claimed: Claimed, guard: Guard) -> Outcome:
             text = f"the attempt was stopped at start_to_close_timeout of {terms.start_to_close:g} s"
             return Outcome(failure=timed_out(text), error=error, unknown_end=True)
         return Outcome(failure=failure_of(error), error=error)
+
+
+@contextlib.contextmanager
+def in_order(rt: Runtime, name: str) -> Iterator[None]:
+    """Around a body: puts right what it leaves of its transactions, in which the end of the step would be lost."""
+    before = rt.store.before_body()
+    try:
+        yield
+    except BaseException:
+        rt.store.after_body(before)
+        raise
+    left = rt.store.after_body(before)
+    if left:
+        wrong = UsageError(
+            f"{name} returned inside a transaction that it had begun on database {', '.join(map(repr, left))}; what it "
+            "did in it was rolled back. End it in the body: with transaction.atomic(): ..., or set_autocommit(True) in "
+            "a finally"
+        )
+        raise NonRetryable(wrong)
 
 
 def current_step(rt: Runtime, claimed: Claimed, terms: verdicts.Terms) -> context.CurrentStep:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -12,8 +13,8 @@ from durable_celery import calls, context, faults, payloads
 from durable_celery.core import identity
 from durable_celery.core.failure import failure_of
 from durable_celery.engine import verdicts
-from durable_celery.engine.execution import Guard, Outcome, current_step, stopped_by
-from durable_celery.ports import Claimed, TaskCall, TaskEnd
+from durable_celery.engine.execution import Guard, Outcome, current_step, in_order, stopped_by
+from durable_celery.ports import Claimed, OpenStep, TaskCall, TaskEnd
 from durable_celery.runtime import Runtime
 
 
@@ -49,10 +50,16 @@ def _call(rt: Runtime, claimed: Claimed, terms: verdicts.Terms, guard: Guard, no
         retries=step.failures,
         node=node,
         options={**(terms.task or {}), "timelimit": [terms.start_to_close, terms.soft]},
-        limited=lambda: guard.limits(terms.soft, terms.start_to_close, step.token or ""),
+        limited=lambda: _around(rt, step, terms, guard),
         keep=partial(payloads.encode, settings=rt.settings, root=f"the result of task {step.name}"),
         keep_call=partial(_changed_call, step.name, claimed.args),
     )
+
+
+@contextmanager
+def _around(rt: Runtime, step: OpenStep, terms: verdicts.Terms, guard: Guard) -> Iterator[None]:
+    with in_order(rt, step.name), guard.limits(terms.soft, terms.start_to_close, step.token or ""):
+        yield
 
 
 def _changed_call(name: str, before: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:

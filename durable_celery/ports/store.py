@@ -239,6 +239,12 @@ class Store(Protocol):
     def transient(self, error: BaseException | None) -> bool:
         """Whether it is an error of the database that another try may not meet."""
 
+    def before_body(self) -> Mapping[str, int]:
+        """Where this thread's connections stand before users' code runs; for ``after_body``."""
+
+    def after_body(self, before: Mapping[str, int]) -> Sequence[str]:
+        """Roll back what that code has left open on them; names the databases where it may have lost work by it."""
+
     def keep_superseded(self, step_id: int, record: AttemptRecord) -> None:
         """Keep a late result for people; changes nothing else."""
 
