@@ -120,7 +120,8 @@ class MapNode(Node):
 
     def claimed(self) -> bool:
         entry = self.run.entries.get(self.position)
-        return entry is not None and entry.summary is not None and entry.summary.count(*transitions.CLAIMED) > 0
+        found = None if entry is None else entry.summary
+        return found is not None and (found.drained or found.count(*transitions.CLAIMED) > 0)
 
     def halt(self) -> bool:
         """Members that no worker has claimed are given up; those that one has are waited for."""

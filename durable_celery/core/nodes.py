@@ -90,7 +90,7 @@ class Node:
         return self.unopened() or any(gave_up)
 
     def claimed(self) -> bool:
-        """Whether a worker has it."""
+        """Whether a worker had it when the cancel now taken in was stored; it may have ended since."""
         return False
 
     def count(self, node: Node) -> None:
@@ -165,7 +165,7 @@ class StepNode(Node):
 
     def claimed(self) -> bool:
         entry = self.run.entries.get(self.position)
-        return entry is not None and entry.state in transitions.CLAIMED
+        return entry is not None and entry.state in (*transitions.CLAIMED, *transitions.STEP_FINAL)
 
     def take(self, event: Event) -> None:
         """Settle by the row's outcome."""

@@ -19,6 +19,7 @@ from durable_celery import (
     complete_step,
     current_step,
     gather,
+    get_handle,
     map_step,
     poll,
     race,
@@ -108,6 +109,33 @@ def test_a_cancel_while_a_step_runs_waits_for_its_value_and_comes_at_the_next_yi
     complete_step(ran.pop(), "value")
     pump.drain()
     assert (handle.status, set(ran)) == ("CANCELLED", {"value"})
+
+
+@step(name="checklist.cancel_me")
+def cancel_me(item: bool = True) -> str:
+    assert get_handle(current_step().instance_id).cancel() == "requested"
+    return "done"
+
+
+ENDED_SINCE: dict[str, Callable[[], Any]] = {
+    "a step": lambda: cancel_me(),
+    "a gather": lambda: gather(cancel_me()),
+    "a race": lambda: race(cancel_me(), sleep(days=1)),
+    "a poll": lambda: poll(cancel_me(), until=lambda answer: answer == "done"),
+    "a map": lambda: map_step(cancel_me, [True]),
+}
+
+
+@pytest.mark.parametrize("made", ENDED_SINCE.values(), ids=ENDED_SINCE)
+def test_a_step_that_ends_before_a_turn_sees_the_cancel_gives_its_value(pump: Pump, made: Callable[[], Any]) -> None:
+    def body() -> Any:
+        ran.append((yield from made()))
+        yield from say("not any more")
+
+    handle = start(body)
+    pump.drain()
+    assert (handle.status, "not any more" in ran) == ("CANCELLED", False)
+    assert "done" in repr(ran)  # as often as the body was replayed
 
 
 def test_a_cancel_before_the_first_turn_runs_nothing(pump: Pump) -> None:
