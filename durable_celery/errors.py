@@ -289,7 +289,14 @@ def type_name(kind: type[BaseException]) -> str:
 
 
 def _type_name(kind: type[BaseException] | str) -> str:
-    return kind if isinstance(kind, str) else type_name(kind)
+    if isinstance(kind, type):
+        return type_name(kind)
+    if isinstance(kind, str):
+        return kind
+    raise BadValue(
+        f"matches takes classes or dotted names, got {kind!r:.80}; write error.matches(CardDeclined, CardExpired)",
+        path="kinds",
+    )
 
 
 def _matches(error: StepFailed | UpdateRejected | WorkflowFailed, kinds: tuple[type[BaseException] | str, ...]) -> bool:

@@ -166,6 +166,11 @@ def token_at(instance_id: UUID, position: str) -> str:
 
     ``StepClosed`` if it has ended, ``BadValue`` if no step is there, or one that nobody may start yet.
     """
+    if not isinstance(position, str):
+        raise BadValue(
+            f"position={position!r:.80} is not allowed, expected one such as '3' or '2.0.1', as history() shows them",
+            path="position",
+        )
     store = runtime.current().store
     row = store.find(instance_id)
     if row is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from durable_celery import errors
+from durable_celery import BadValue, errors
 from durable_celery.core.failure import CAUSES, TEXT, TRACE, Cause, Failure, failure_of, lost, printable, timed_out
 from durable_celery.errors import ChildFailed, NonRetryable, StepFailed, UpdateRejected, WorkflowError, WorkflowFailed
 
@@ -230,6 +230,14 @@ def test_an_error_matches_by_class_or_name_of_itself_and_its_bases() -> None:
     assert error.matches(ValueError, LookupError)
     assert not error.matches(ValueError)
     assert not error.matches()
+
+
+@pytest.mark.parametrize("kind", [(ValueError, LookupError), LookupError("gone"), None])
+def test_an_error_is_matched_by_nothing_but_classes_and_names(kind: Any) -> None:
+    error = StepFailed("x", error_type="pkg.Gone", error_types=("pkg.Gone", "LookupError", "Exception"))
+
+    with pytest.raises(BadValue, match="matches takes classes or dotted names, got"):
+        error.matches(kind)
 
 
 # -- causes ------------------------------------------------------------------------------------------------------------

@@ -233,3 +233,12 @@ def test_each_act_has_a_twin_for_async_code(pump: Pump) -> None:
 
     assert async_to_sync(act)() == ["requested", "requested", t.TERMINATED]
     assert get_handle(handle.id).status == t.TERMINATED
+
+
+@pytest.mark.parametrize("position", [1, None, 2.5])
+def test_a_position_that_is_no_text_is_refused(pump: Pump, position: Any) -> None:
+    handle = started(pump, outside)
+    with pytest.raises(BadValue, match=r"expected one such as '3' or '2.0.1'"):
+        handle.complete_step(position, "parcel")
+    with pytest.raises(BadValue, match=r"expected one such as '3' or '2.0.1'"):
+        handle.fail_step(position, "lost")
