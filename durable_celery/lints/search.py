@@ -32,7 +32,8 @@ def findings(body: Callable[..., Any], sources: dict[str, Source | None] | None 
 
 def followed(body: Callable[..., Any], sources: dict[str, Source | None]) -> Iterator[Code]:
     """The body and the plain functions of its package that it and they name; not steps, nor what is recorded once."""
-    todo: list[Any] = [inspect.unwrap(body)]
+    function: Any = inspect.unwrap(body)
+    todo: list[Any] = [getattr(function, "__func__", function)]  # of a method its function
     package = _package(todo[0])
     seen: set[int] = set()
     while todo and len(seen) < FUNCTIONS:

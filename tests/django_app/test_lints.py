@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import subprocess
 import sys
 import textwrap
+import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -59,6 +61,22 @@ def test_plain_functions_and_generators_of_the_package_are_followed() -> None:
     assert found(reach.through_helpers) == expected(reach.further) + expected(reach.by_chance)
     functions = {finding.function for finding in lints.findings(reach.through_helpers)}
     assert functions == {"further", "by_chance"}
+
+
+class Clerk:
+    def work(self) -> Workflow[None]:
+        time.time()
+        yield from gather()
+
+    @classmethod
+    def rest(cls) -> Workflow[None]:
+        random.random()
+        yield from gather()
+
+
+def test_a_body_that_is_a_method_is_read_as_a_function_is() -> None:
+    assert [finding.id for finding in lints.findings(Clerk().work)] == ["durable_celery.W101"]
+    assert [finding.id for finding in lints.findings(Clerk.rest)] == ["durable_celery.W102"]
 
 
 def test_a_finding_says_where_what_and_what_to_write() -> None:
