@@ -185,7 +185,6 @@ class _Attempt:
 
     def _headers(self) -> dict[str, Any]:
         options = self.call.options
-        limits = options.get("timelimit") or [None, None]
         return {
             "lang": "py",
             "task": self.call.name,
@@ -199,7 +198,7 @@ class _Attempt:
             "hostname": self.call.node,
             "headers": options.get("headers"),
             "shadow": options.get("shadow"),
-            "timelimit": limits if any(limits) else None,
+            "timelimit": list(options.get("timelimit") or (None, None)),
             "replaced_task_nesting": self.nesting,
             "delivery_info": {
                 "is_eager": True, "exchange": None, "routing_key": None, "priority": options.get("priority"),

@@ -108,6 +108,12 @@ def look(self: Any, first: Any, second: Any = None) -> dict[str, Any]:
 
 
 @task(bind=True)
+def limits(self: Any) -> list[Any]:
+    hard, soft = self.request.timelimit
+    return [hard, soft]
+
+
+@task(bind=True)
 def same_id(self: Any) -> int:
     seen.append(("id", self.request.id))
     if self.request.retries < 2:

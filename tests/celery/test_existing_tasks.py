@@ -71,6 +71,8 @@ SINGLE: dict[str, Callable[[], Any]] = {
     "an error": lambda: t.fail.s(),
     "an error it throws as expected": lambda: t.fail_as_expected.s(),
     "bind, and what the request says": lambda: t.look.s(1, second=2),
+    "no limits, as the request has them": lambda: t.limits.s(),
+    "limits, as the request has them": lambda: t.limits.s().set(time_limit=9, soft_time_limit=5),
     "the same id on every attempt": lambda: t.same_id.s(),
     "self.retry until it succeeds": lambda: t.retry_until.s(2),
     "self.retry beyond max_retries with an error": lambda: t.retry_with_error.s(),
