@@ -40,6 +40,8 @@ from durable_celery.steps import Step
 
 _state: Any = _celery_state
 MARK = "durable_kind"  # class attribute that tells our tasks from others of the same name
+ENGINE = {ADVANCE, TICK, PURGE, RUN_TASK}
+PLAIN = {"rate_limit", "serializer", "expires", "autoretry_for"}  # attributes of plain calls
 PURGE_SECONDS = 60.0  # of one message; then others have the pool's process, and another message goes on
 RETRIES = (1, 2, 5, 10, 30, 60)  # seconds between tries of a start that met a database out of reach
 
@@ -226,7 +228,12 @@ def _make(app: Any, name: str, run: Callable[..., Any], options: dict[str, Any],
             logger.error("the name %r belongs to another Celery task: give the step or workflow another name=", name)
             return
         del app._tasks[name]
-    task = app._task_from_fun(run, name=name, bind=True, **{**_common(app), MARK: run.__name__, **options})
+    common = _common(app)
+    task = app._task_from_fun(run, name=name, bind=True, **{**common, MARK: run.__name__, **options})
+    # Annotations of the project ("*" above all) are set over a class's own. What is about plain calls of a step or
+    # workflow is theirs to change; a rate limit of the engine's own tasks would hold up all others.
+    for attribute in common.keys() - (set() if name in ENGINE else PLAIN):
+        setattr(type(task), attribute, options.get(attribute, common[attribute]))
     # On the task, not its class: there Celery 5.7 calls them deprecated. For plain calls; messages give their own.
     for option, value in routing.items():
         setattr(task, option, value)

@@ -88,6 +88,17 @@ def test_options_of_steps_and_workflows_are_celerys(new_app):
     assert not app.tasks["durable_celery.advance"].rate_limit, "a default limit must not hold back turns"
 
 
+def test_annotations_for_all_tasks_leave_the_engines_own_alone(new_app):
+    every = {"rate_limit": "2/m", "acks_late": True, "ignore_result": False, "reject_on_worker_lost": True}
+    app = new_app(task_annotations={"*": every})
+    for name in ("advance", "tick", "purge", "run_task"):
+        task = app.tasks[f"durable_celery.{name}"]
+        assert (task.rate_limit, task.acks_late, task.ignore_result) == (0, False, True)
+    task = app.tasks[charge.name]
+    assert (task.rate_limit, task.acks_late, task.reject_on_worker_lost) == ("2/m", False, False)
+    assert app.tasks[order.name].acks_late
+
+
 def test_a_name_that_another_task_has_is_left_to_it_and_told(new_app, caplog):
     app = new_app()
     app.finalize()
