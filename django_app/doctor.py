@@ -10,6 +10,7 @@ from typing import Any
 from django.core.checks import run_checks
 from django.db import DatabaseError
 from django.db.models import Count, Min, Q, QuerySet
+from django.utils.connection import ConnectionDoesNotExist
 
 from django_app import looks, vitals
 from django_app.checks import Place
@@ -60,7 +61,7 @@ def findings(*, now: datetime | None = None, patience: timedelta = PATIENCE, tho
             *first, *_processes(now, patience), *_workers(now, patience), *_instances(now),
             *_queues(now, patience), *_steps(now, patience), *lost,
         ]  # fmt: skip
-    except DatabaseError as error:
+    except (DatabaseError, ConnectionDoesNotExist) as error:
         return [
             Finding(
                 id="database",
@@ -78,7 +79,7 @@ def state(*, now: datetime | None = None, patience: timedelta = PATIENCE) -> dic
             return tables
         now = now or runtime.current().clock.measure()
         return {**tables, "now": now, **asdict(vitals.measure(now, patience))}
-    except DatabaseError as error:
+    except (DatabaseError, ConnectionDoesNotExist) as error:
         return {"database": str(error)}
 
 

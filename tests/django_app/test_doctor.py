@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta, timezone
 from typing import Any
 from uuid import uuid4
@@ -14,7 +15,7 @@ from django.test import override_settings
 from django.test.utils import CaptureQueriesContext
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
-from django_app import checks, doctor, readiness, vitals
+from django_app import checks, doctor, health, readiness, vitals
 from django_app.models import EngineHeartbeat, WorkerLease
 from tests.django_app.rows import new_instance, new_message, new_step
 
@@ -287,3 +288,12 @@ def test_newer_tables_are_told_and_nothing_is_wrong(healthy: Any, caplog: pytest
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert "are of a newer release than this worker (0009_something_new)" in record.getMessage()
+
+
+def test_a_database_that_is_not_among_those_of_the_project_is_a_finding(rf: Any) -> None:
+    with override_settings(DURABLE_CELERY={"DATABASE": "nowhere"}):
+        finding = found()["database"]
+        page = health.health(rf.get("/healthz"))
+    assert "'nowhere'" in finding.text
+    assert "check DATABASES" in finding.do
+    assert (page.status_code, json.loads(page.content)["findings"]) == (503, ["database"])
