@@ -238,7 +238,7 @@ def _make(body: Any, name: str | None, options: StepOptions) -> Step[Any, Any]:
             f"@step(atomic=True) over the async def {body.__qualname__}: Django's transactions are synchronous, what "
             "it awaits would run outside; make it a plain def, or leave atomic out"
         )
-    if inspect.isgeneratorfunction(body):
+    if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
         raise UsageError(
             f"@step over the generator function {body.__qualname__}: a step body returns; a workflow yields (@workflow)"
         )

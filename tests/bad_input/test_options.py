@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -22,6 +23,16 @@ def test_a_name_or_route_that_cannot_be_meant_is_refused_at_import(options: dict
         with pytest.raises(UsageError, match=next(iter(options))) as caught:
             made()
         assert isinstance(caught.value, ValueError)
+
+
+async def streamed() -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize("generator", [body, streamed])
+def test_a_step_that_yields_is_refused_at_import(generator: Any) -> None:
+    with pytest.raises(UsageError, match="a step body returns; a workflow yields"):
+        step(generator)
 
 
 @pytest.mark.parametrize("kinds", [3, (3,), "ValueError", (ValueError, int)])
