@@ -73,6 +73,7 @@ def retry_step(instance_id: UUID, position: str) -> None:
         raise _refusal(run, position, _why_not(str(row["kind"]), str(row["state"])))
     if run.state == transitions.FAILED:
         _reopen(run, instance_id, position, None)
+        return
     elif run.state in transitions.FINAL_STATES or run.state == transitions.COMPENSATING:
         raise _refusal(
             run, position, f"the instance is {run.state}; fork({position!r}) goes on from there in a new one"
@@ -150,9 +151,11 @@ def _reopen(run: InstanceRow, instance_id: UUID, position: str, result: str | No
         raise _refusal(run, position, f"a {kind} is no step; retry() takes back the last failure, whatever it is of")
     rt = runtime.current()
     wakes: list[Wake] = []
-    rt.store.reopen_step(instance_id, position, result, rt.clock.now(), wakes)
+    now = rt.clock.now()
+    rt.store.reopen_step(instance_id, position, result, now, wakes)
     steering.hint_after_commit(run.id)
     rt.store.on_commit(lambda: children.wake(rt, wakes))
+    rt.store.on_commit(lambda: steering.send_afresh(rt, instance_id, wakes, now))
 
 
 def _dispatch(run: InstanceRow, position: str) -> None:

@@ -73,10 +73,10 @@ def retry(instance_id: UUID) -> None:
     rt.store.reopen(instance_id, now, wakes)
     hint_after_commit(instance_id)
     rt.store.on_commit(lambda: children.wake(rt, wakes))
-    rt.store.on_commit(lambda: _send_afresh(rt, instance_id, wakes, now))
+    rt.store.on_commit(lambda: send_afresh(rt, instance_id, wakes, now))
 
 
-def _send_afresh(rt: Runtime, instance_id: UUID, wakes: Sequence[Wake], now: datetime) -> None:
+def send_afresh(rt: Runtime, instance_id: UUID, wakes: Sequence[Wake], now: datetime) -> None:
     """Publish the steps that start afresh since ``now``: a turn publishes only what it asks for itself."""
     run = rt.store.find(instance_id)
     ids = {wake.instance_id for wake in wakes} | ({run.id} if run is not None else set())
