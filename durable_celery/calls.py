@@ -54,13 +54,18 @@ class Shape:
 
 def never_change(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether the values may as well be encoded later: nobody can change them, and none will be refused."""
-    return not kwargs and all(
-        value is None
-        or type(value) is bool
-        or (type(value) is int and value.bit_length() < 64)
-        or (type(value) is str and len(value) <= SHORT)
-        for value in args
-    )
+    if kwargs:
+        return False
+    for value in args:  # a loop, and no generator: asked for each step of each replay
+        kind = type(value)
+        if not (
+            value is None
+            or kind is bool
+            or (kind is int and value.bit_length() < 64)
+            or (kind is str and len(value) <= SHORT)
+        ):
+            return False
+    return True
 
 
 def decode_call(text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -25,11 +25,20 @@ def decode(text: str) -> Any:
         raise BadValue(f"decode() takes the text that encode() made, not {type(text).__qualname__}")
     decoder = _TAGGED if _TAG_TEXT in text else _PLAIN
     try:
-        return decoder.decode(text)
+        return _read(decoder, text)
     except RecursionError:
         raise BadValue("a stored value is nested too deep for the stack left here") from None
     except json.JSONDecodeError as error:
         raise BadValue(f"a stored value is not JSON: {error}; it begins {preview(text, 60)}") from None
+
+
+def _read(decoder: json.JSONDecoder, text: str) -> Any:
+    """Without the looks for white space before and after, which a replay of thousands of results would feel."""
+    try:
+        value, end = decoder.raw_decode(text)
+    except json.JSONDecodeError:
+        end = -1
+    return value if end == len(text) else decoder.decode(text)
 
 
 def copy(value: Any, *, root: str = "value") -> Any:

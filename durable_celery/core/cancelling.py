@@ -115,7 +115,9 @@ def cleans_up(run: Run) -> bool:
 
     A ``return`` in the handler ends the handling before the ``finally`` runs; only the code itself tells of that one.
     """
-    return _handling() or (run.cancelling.thrown > 0 and any(map(run.in_finally, _frames_of_the_body())))
+    if sys.exc_info()[1] is not None and _handling():
+        return True
+    return run.cancelling.thrown > 0 and any(map(run.in_finally, _frames_of_the_body()))
 
 
 def _frames_of_the_body() -> Iterator[FrameType]:

@@ -46,15 +46,16 @@ class Command(Generic[T_co]):
         run = scope.active()
         if run is None or run.inert:
             run = scope.required(self.describe(), self.instead())
-        self._place = scope.calling()
+        self._place = scope.calling(2)  # over this and the constructor of its kind
         self.used = False
         self._run: Run = run
         self.throws = run.throws
-        self.handles_cancel = cleans_up(run)
+        self.handles_cancel = run.cancelling.message is not None and cleans_up(run)
         run.unyielded.built(self)
 
     def __iter__(self) -> Generator[Command[Any], Any, T_co]:
-        self.handles_cancel = cleans_up(self._run)
+        if self._run.cancelling.message is not None:
+            self.handles_cancel = cleans_up(self._run)
         value: T_co = yield self
         return value
 

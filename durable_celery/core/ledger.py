@@ -55,10 +55,11 @@ class Ledger:
     def match(self, position: str, kind: str, name: str, members: int, entry: Entry | None) -> None:
         """The journal and the body must agree at ``position``; ``NonDeterminism`` otherwise."""
         self.rows += 1
-        asked = (kind, name, members)
-        if self.replaying if entry is None else (entry.kind, entry.name, entry.members) != asked:
+        if self.replaying if entry is None else (entry.name, entry.kind, entry.members) != (name, kind, members):
             command = mismatches.Command(kind=kind, name=name, members=members)
-            raise self.mismatch(position, complaints.words(entry), complaints.command_words(*asked), command)
+            raise self.mismatch(
+                position, complaints.words(entry), complaints.command_words(kind, name, members), command
+            )
 
     def mismatch(
         self, position: str, recorded: str, requested: str, command: mismatches.Command | None = None

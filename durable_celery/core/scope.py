@@ -86,10 +86,10 @@ def caller() -> str:
     return place(*calling())
 
 
-def calling() -> tuple[str, int, str]:
-    """The same in its parts."""
-    frame: FrameType = sys._getframe(1)
-    while frame.f_back is not None and ours(frame):
+def calling(above: int = 0) -> tuple[str, int, str]:
+    """The same in its parts; ``above``: how many frames over the caller are known to be of this package."""
+    frame: FrameType = sys._getframe(1 + above)
+    while frame.f_back is not None and (_ours.get(frame.f_globals.get("__name__", "")) or ours(frame)):
         frame = frame.f_back
     return frame.f_code.co_name, frame.f_lineno, frame.f_code.co_filename
 

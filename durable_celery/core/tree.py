@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 def node_of(run: Run, command: Command[Any], position: str, parent: Node | None, **place: Any) -> Node:
     """The node for a command; it is not open yet. ``place`` are the keywords of ``Node``."""
-    if isinstance(command, ShieldCommand):
-        return node_of(run, command.member, position, parent, **{**place, "shielded": True})
     if isinstance(command, StepCommand):
         return StepNode(run, command, position, parent, **place)
+    if isinstance(command, ShieldCommand):
+        return node_of(run, command.member, position, parent, **{**place, "shielded": True})
     if isinstance(command, ChildCommand):
         return ChildNode(run, command, position, parent, **place)
     if isinstance(command, TimerCommand):

@@ -150,6 +150,7 @@ def test_the_journal_is_read_by_an_index_that_has_no_members(pump: Pump):
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(900)
 def test_ten_thousand_members_really_run(pump: Pump):
     handle = many.start(MANY, limit=50)
     while pump.queue:
