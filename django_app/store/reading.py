@@ -96,14 +96,13 @@ class Reading(Maps):
         if args:
             return entries.read(rows_of_run, args=True)
         kept = self._recent.of(run)
-        if kept is None:
-            found = entries.read(rows_of_run, args=False)
-        else:
+        if kept is not None:
             new = Q(taken_turn__isnull=True) | Q(taken_turn__gt=kept.turn) | Q(kind=journal.MAP)
-            found = recent.together(kept, entries.read(rows_of_run.filter(new), args=False))
+            rows_of_run = rows_of_run.filter(new)
+        read = entries.read(rows_of_run, args=False)
         if not self.in_transaction():
-            self._recent.keep(run, found)
-        return found
+            self._recent.keep(run, kept, read)
+        return read if kept is None else recent.together(kept, read)
 
     @cached_property
     def _recent(self) -> recent.Recent:

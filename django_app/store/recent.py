@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from uuid import UUID
 
 from durable_celery.core import journal
@@ -32,6 +33,7 @@ class Kept:
     turn: int
     acts: int  # revision minus turn
     entries: Sequence[journal.Entry]
+    text: int  # characters of their values
 
 
 class Recent:
@@ -51,18 +53,21 @@ class Recent:
             self._kept.move_to_end(run.id)
             return kept
 
-    def keep(self, run: InstanceRow, entries: Sequence[journal.Entry]) -> None:
-        """Keep what turns up to this run's last one have taken in of these entries, all that it has."""
+    def keep(self, run: InstanceRow, before: Kept | None, read: Sequence[journal.Entry]) -> None:
+        """Keep, with what was kept ``before``, those of the entries just ``read`` that turns up to this run's last one
+        have taken in, with all they have."""
         taken = [
-            entry for entry in entries
+            entry for entry in read
             if entry.taken_turn is not None and entry.taken_turn <= run.turn and entry.kind != journal.MAP
         ]  # fmt: skip
         text = sum(len(entry.result or "") + len(entry.failure or "") for entry in taken)
+        if before is not None:
+            taken, text = [*before.entries, *taken], before.text + text
         created_at, acts = _name(run)
         with self._lock:
             self._drop(run.id)
             if LONG <= len(taken) <= ROWS and text <= TEXT:
-                self._kept[run.id] = Kept(created_at=created_at, turn=run.turn, acts=acts, entries=taken)
+                self._kept[run.id] = Kept(created_at=created_at, turn=run.turn, acts=acts, entries=taken, text=text)
                 self._rows += len(taken)
             while self._rows > ROWS:
                 self._drop(next(iter(self._kept)))
@@ -79,4 +84,4 @@ def _name(run: InstanceRow) -> tuple[datetime, int]:
 
 def together(kept: Kept, others: Sequence[journal.Entry]) -> Sequence[journal.Entry]:
     """All entries of a journal, by id."""
-    return sorted((*kept.entries, *others), key=lambda entry: entry.id)
+    return sorted((*kept.entries, *others), key=attrgetter("id"))

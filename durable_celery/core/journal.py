@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Final
 
 from durable_celery.core import transitions as t
@@ -127,7 +128,7 @@ def events(journal: Journal, *, turn: int, now: datetime) -> list[Event]:
         for x in seen
         if x.taken_turn is not None
     ]
-    old.sort(key=lambda event: (event.turn, event.order))
+    old.sort(key=attrgetter("turn", "order"))
     new: list[tuple[datetime, int, int, Entry | Message]] = [
         (message.stored_at, MESSAGE_RANK, message.id, message)
         for message in journal.messages

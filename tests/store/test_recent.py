@@ -141,7 +141,7 @@ def test_another_run_under_the_same_id_is_another(pump: Pump) -> None:
     loaded = runtime.current().store.load(half_way(pump))
     assert loaded is not None
     kept = recent.Recent()
-    kept.keep(loaded.instance, loaded.journal.entries)
+    kept.keep(loaded.instance, None, loaded.journal.entries)
     assert kept.of(loaded.instance) is not None
     later: InstanceRow = replace(loaded.instance, created_at=pump.now.replace(year=2027))
     assert kept.of(later) is None
@@ -155,10 +155,27 @@ def test_there_is_an_end_to_what_is_kept(pump: Pump, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(recent, "ROWS", 3 * ROWS)
     kept = recent.Recent()
     for run in runs:
-        kept.keep(run, loaded.journal.entries)
+        kept.keep(run, None, loaded.journal.entries)
         kept.of(runs[0])
     assert [kept.of(run) is not None for run in runs] == [True, False, False, True, True]
 
     monkeypatch.setattr(recent, "TEXT", 100)
-    kept.keep(runs[4], loaded.journal.entries)
+    kept.keep(runs[4], None, loaded.journal.entries)
     assert kept.of(runs[4]) is None
+
+
+def test_what_a_turn_adds_is_kept_with_what_was_there_and_counts_with_it(pump: Pump) -> None:
+    loaded = runtime.current().store.load(half_way(pump))
+    assert loaded is not None
+    run, entries = loaded.instance, [entry for entry in loaded.journal.entries if entry.taken_turn is not None]
+    kept = recent.Recent()
+    kept.keep(run, None, entries[:60])
+    before = kept.of(run)
+    assert before is not None
+    later = replace(run, turn=run.turn + 1, revision=run.revision + 1)
+    kept.keep(later, before, entries[60:])
+    after = kept.of(later)
+    assert after is not None
+    assert list(after.entries) == entries
+    assert after.text == sum(len(entry.result or "") for entry in entries)
+    assert list(before.entries) == entries[:60]
