@@ -253,6 +253,7 @@ def test_one_that_does_not_consume_the_queue_is_nobody(pump: Pump, fleets: Fleet
     assert blocks == [handle.id]
 
 
+@pytest.mark.timeout(600)  # an hour of looks, each some seconds after the last
 def test_one_that_consumes_the_queue_is_waited_for_long(pump: Pump, fleets: Fleet, blocks: list[str]) -> None:
     fleets.worker("new", new_code, queues="mails\nturns")
     handle = after_the_check(pump, fleets)
