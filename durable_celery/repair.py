@@ -74,12 +74,11 @@ def retry_step(instance_id: UUID, position: str) -> None:
     if run.state == transitions.FAILED:
         _reopen(run, instance_id, position, None)
         return
-    elif run.state in transitions.FINAL_STATES or run.state == transitions.COMPENSATING:
+    if run.state in transitions.FINAL_STATES or run.state == transitions.COMPENSATING:
         raise _refusal(
             run, position, f"the instance is {run.state}; fork({position!r}) goes on from there in a new one"
         )
-    else:
-        rt.store.restart_step(run, position, rt.clock.now())
+    rt.store.restart_step(run, position, rt.clock.now())
     rt.store.on_commit(lambda: _dispatch(run, position))
     steering.hint_after_commit(run.id)
 

@@ -75,9 +75,8 @@ def _in_transaction(connection: BaseDatabaseWrapper, *, asked: bool) -> bool | N
     if connection.vendor == "sqlite":
         return bool(raw.in_transaction)
     if asked and hasattr(raw, "server_status"):
+        # The answer to a query with rows (INSERT ... RETURNING too) leaves the flags as they were.
         with suppress(Exception), connection.cursor() as cursor:
-            cursor.execute(
-                "DO 0"
-            )  # the answer to a query with rows (INSERT ... RETURNING too) leaves the flags as they were
+            cursor.execute("DO 0")
     status = getattr(raw, "server_status", None)
     return None if status is None else bool(status & IN_TRANSACTION)

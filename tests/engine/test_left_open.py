@@ -38,7 +38,9 @@ def leave(how: str) -> str:
     return how
 
 
-LEFT = ["a block", "two blocks, the inner one broken", "a block, on a closed connection", "autocommit off", "a BEGIN"]
+WITHIN = ["a block", "two blocks, the inner one broken", "a block, on a closed connection"]  # also in a transaction
+LEFT = [*WITHIN, "autocommit off", "a BEGIN"]
+WAYS = [*((how, kind) for how in LEFT for kind in ("step", "task")), *((how, "atomic") for how in WITHIN)]
 
 
 @step
@@ -72,7 +74,7 @@ def careless(how: str, kind: str = "step") -> Workflow[Any]:
         if kind == "task":
             ended = yield leaves_as_task.s(how)
         elif kind == "atomic":
-            ended = yield leaves_within(how)
+            ended = yield leaves_within.using(retry=None)(how)
         else:
             ended = yield leaves.using(retry=None)(how, fails=kind == "fails")
     except StepFailed as error:
@@ -80,11 +82,8 @@ def careless(how: str, kind: str = "step") -> Workflow[Any]:
     return [ended, (yield from goes_on())]
 
 
-@pytest.mark.parametrize("kind", ["step", "task", "atomic"])
-@pytest.mark.parametrize("how", LEFT)
+@pytest.mark.parametrize(("how", "kind"), WAYS)
 def test_the_step_fails_at_once_and_says_why_and_all_goes_on(how: str, kind: str, pump: Pump) -> None:
-    if kind == "atomic" and how in ("autocommit off", "a BEGIN"):
-        pytest.skip("refused by Django or the database")
     handle = careless.start(how, kind)
     pump.drain()
     (error_type, message), lost = handle.result(timeout=0)
@@ -92,6 +91,15 @@ def test_the_step_fails_at_once_and_says_why_and_all_goes_on(how: str, kind: str
     assert "inside a transaction that it had begun on database 'default'" in message
     assert connection.get_autocommit()
     assert not connection.in_atomic_block
+
+
+def test_autocommit_cannot_be_turned_off_within_an_atomic_step(pump: Pump) -> None:
+    handle = careless.start("autocommit off", "atomic")
+    pump.drain()
+    (error_type, message), lost = handle.result(timeout=0)
+    assert (error_type, lost) == ("django.db.transaction.TransactionManagementError", 0)
+    assert "'atomic' block is active" in message
+    assert connection.get_autocommit()
 
 
 @pytest.mark.parametrize("how", LEFT)
