@@ -31,6 +31,7 @@ FINDINGS = (
     "database", "migrations", "tick", "workers", "beat", "queues", "deaf", "blocked", "stuck", "waker", "unclaimed",
     "overdue", "outcomes", "lost",
 )  # fmt: skip
+ENDS = frozenset({"database", "migrations"})  # of the examination: nothing else was looked at
 ACTIVE = Q(instance__state__in=MOVING, instance__paused_at__isnull=True)
 
 

@@ -24,7 +24,8 @@ def arguments(parser: ArgumentParser) -> None:
         "--only",
         action="append",
         metavar="FINDING",
-        help=f"tell this alone, for a probe or an alert; may be repeated: {', '.join(doctor.FINDINGS)}",
+        help="tell this alone, and what keeps the doctor from looking, for a probe or an alert; may be repeated: "
+        + ", ".join(doctor.FINDINGS),
     )
     parser.add_argument(
         "--json", action="store_true", help='one JSON document: {"ok": ..., "findings": [...], "state": {...}}'
@@ -37,7 +38,7 @@ def run(options: Any, console: Console) -> int:
     patience = timedelta(seconds=options.patience)
     only = _known(options.only or ())
     told = doctor.findings(patience=patience, thorough=not only or "waker" in only)
-    found = [finding for finding in told if not only or finding.id in only]
+    found = [finding for finding in told if not only or finding.id in only | doctor.ENDS]
     if options.json:
         console.document({"ok": not found, "findings": [asdict(finding) for finding in found],
                           "state": doctor.state(patience=patience)})  # fmt: skip

@@ -69,6 +69,15 @@ def test_only_what_is_asked_for_is_told(healthy: WorkerLease) -> None:
     assert verb("--only", "waker") == (0, "fine\n")
 
 
+def test_what_keeps_the_doctor_from_looking_is_told_whatever_is_asked_for(
+    healthy: WorkerLease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "missing_migrations", lambda: ["0001_initial"])
+    code, out = verb("--only", "beat")
+    assert code == 1
+    assert out.startswith("migrations: ")
+
+
 def test_a_finding_there_is_not_is_wrong_usage_that_names_those_there_are() -> None:
     assert verb("--only", "bat")[0] == 2
     assert "bat" not in doctor.FINDINGS
