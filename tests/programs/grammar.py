@@ -74,7 +74,7 @@ child = _statement("child", inner_block, st.sampled_from(["return", "return", "f
 spawned = _statement("spawned", member, inner_block)
 carried = st.lists(st.one_of(*plain, child, spawned), min_size=1, max_size=2)  # owes nothing: may continue as new
 owing = st.tuples(
-    st.lists(compensated, max_size=2), st.lists(st.one_of(*plain, child, spawned), min_size=2, max_size=5)
+    st.lists(compensated, max_size=2), st.lists(st.one_of(*plain, child, spawned), min_size=3, max_size=5)
 )
 programs = st.fixed_dictionaries(
     {

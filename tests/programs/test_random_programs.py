@@ -144,6 +144,6 @@ def test_random_programs_end_alike_with_and_without_faults() -> None:
     for feature in FEATURES:
         print(f"{feature:>16} {100 * seen[feature] / len(lengths):5.1f} % {'#' * (40 * seen[feature] // len(lengths))}")
     assert len(lengths) >= number
+    assert statistics.median(lengths) >= 8
     if number >= 300:  # fewer are too few to judge by
-        assert statistics.median(lengths) >= 8
         assert {feature for feature in FEATURES if seen[feature] < 0.05 * len(lengths)} == set()
