@@ -36,7 +36,7 @@ def test_messages_that_a_busy_worker_holds_go_to_another_and_their_second_copy_d
 ) -> None:
     gate = tmp_path / "gate"
     busy = start_worker(concurrency=1, env=ENV, arguments=["-n", "busy@host"])
-    slow = lingering.start("slow", str(gate))
+    slow = lingering.start("slow", str(gate), seconds=240)
     eventually(lambda: effects("slow")["lingering"] == 1, "a body that fills the worker", seconds=60)
     handles: list[Any] = sequence.start_many([("held", 2)] * HELD)
     eventually(lambda: redis_unacknowledged() >= HELD, "messages that the busy worker holds", seconds=60)

@@ -20,15 +20,15 @@ OF_THE_CLOCK = (
     Guard(
         name="the tick starts what was committed and never published",
         path=SWEEPS,
-        old="    rt.transport.advance(instance.id, instance.queue)\n\n\ndef _advance(",
-        new="\n\ndef _advance(",
+        old="    rt.transport.advance(instance.id, instance.queue)\n\n\ndef _is_over(",
+        new="\n\ndef _is_over(",
         noticed_by=("tests/engine/test_lost_hints.py::test_a_start_that_was_never_published_is_started_by_the_clock",),
     ),
     Guard(
         name="the tick looks for outcomes that no turn took in",
         path=SWEEPS,
-        old="elif verdict.advance and _is_awaited(rt, step):",
-        new="elif False:",
+        old="    if verdict.dispatch or (verdict.advance and _is_awaited(rt, step)):",
+        new="    if verdict.dispatch:",
         noticed_by=("tests/engine/test_lost_hints.py::test_an_outcome_whose_turn_was_lost_is_taken_in_by_the_clock",),
     ),
     Guard(

@@ -57,8 +57,8 @@ def approval(run: str) -> Workflow[str]:
 
 
 @workflow
-def lingering(run: str, gate: str) -> Workflow[str]:
-    yield from linger(run, "lingering", gate)
+def lingering(run: str, gate: str, seconds: float = 60) -> Workflow[str]:
+    yield from linger(run, "lingering", gate, seconds)
     return (yield from say(run, "done"))
 
 
