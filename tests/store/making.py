@@ -21,6 +21,7 @@ from durable_celery.ports import (
     Lease,
     NewEntry,
     NewInstance,
+    NewMessage,
     OpenStep,
     StepChange,
     TurnCommit,
@@ -28,6 +29,7 @@ from durable_celery.ports import (
 
 NOW = datetime(2026, 11, 29, 12, 0, 0, 123456, tzinfo=timezone.utc)
 TERMS = '{"start_to_close": 30, "heartbeat": 10, "priority": 3}'
+SIGNAL = NewMessage(kind="signal", name="paid", payload="1")
 numbers = count(1)
 
 
@@ -67,6 +69,16 @@ def turn(store: DjangoStore, instance_id: UUID, *entries: NewEntry, **changes: A
         "state": "WAITING", "entries": entries, **changes,
     }  # fmt: skip
     return store.commit_turn(TurnCommit(**values))
+
+
+def commit_of(instance_id: UUID, **changes: Any) -> TurnCommit:
+    """The next turn of an instance, not committed yet."""
+    row = instance(instance_id)
+    values: dict[str, Any] = {
+        "instance_id": instance_id, "revision": row.revision, "turn": row.turn + 1, "now": NOW, "state": "WAITING",
+        **changes,
+    }  # fmt: skip
+    return TurnCommit(**values)
 
 
 def committed(store: DjangoStore, instance_id: UUID, *entries: NewEntry, **changes: Any) -> Committed:

@@ -28,8 +28,8 @@ OF_ATTEMPTS = (
         old="            Q(state=t.SCHEDULED) | Q(state=t.RETRYING, due_at__lte=now),\n",
         new="",
         noticed_by=(
-            "tests/store/test_attempts.py::test_a_step_that_was_claimed_cannot_be_claimed_again",
-            "tests/store/test_attempts.py::test_of_many_claims_at_one_moment_one_wins",
+            "tests/store/test_claims.py::test_a_step_that_was_claimed_cannot_be_claimed_again",
+            "tests/store/test_claims.py::test_of_many_claims_at_one_moment_one_wins",
         ),
         pairs=BOTH,
     ),
@@ -38,7 +38,7 @@ OF_ATTEMPTS = (
         path=ATTEMPTS,
         old="Q(state=t.RETRYING, due_at__lte=now)",
         new="Q(state=t.RETRYING)",
-        noticed_by=("tests/store/test_attempts.py::test_a_retry_is_claimed_from_its_due_time_on",),
+        noticed_by=("tests/store/test_claims.py::test_a_retry_is_claimed_from_its_due_time_on",),
     ),
     Guard(
         name="a cancel stops the claims of what was scheduled before",
@@ -46,7 +46,7 @@ OF_ATTEMPTS = (
         old="Exists(instance.filter(cancel_requested_at__isnull=True)) | (Q(shielded=True) & Exists(instance))",
         new="Exists(instance)",
         noticed_by=(
-            "tests/store/test_attempts.py::test_o17_a_step_of_an_instance_that_does_not_run_is_not_claimed_and_no_attempt_counted",
+            "tests/store/test_claims.py::test_o17_a_step_of_an_instance_that_does_not_run_is_not_claimed_and_no_attempt_counted",
         ),
     ),
     Guard(
@@ -55,7 +55,7 @@ OF_ATTEMPTS = (
         old='pk=OuterRef("instance_id"), state__in=WORKING, paused_at__isnull=True',
         new='pk=OuterRef("instance_id")',
         noticed_by=(
-            "tests/store/test_attempts.py::test_o17_a_step_of_an_instance_that_does_not_run_is_not_claimed_and_no_attempt_counted",
+            "tests/store/test_claims.py::test_o17_a_step_of_an_instance_that_does_not_run_is_not_claimed_and_no_attempt_counted",
         ),
     ),
     Guard(
@@ -63,7 +63,7 @@ OF_ATTEMPTS = (
         path=ATTEMPTS,
         old="        if lease_id is not None:\n            found = found.filter(Exists(",
         new="        if False:\n            found = found.filter(Exists(",
-        noticed_by=("tests/store/test_attempts.py::test_a_dead_or_unknown_lease_claims_nothing",),
+        noticed_by=("tests/store/test_claims.py::test_a_dead_or_unknown_lease_claims_nothing",),
     ),
     Guard(
         name="no further attempt follows in a run that is being cancelled",

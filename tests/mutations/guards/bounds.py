@@ -65,7 +65,7 @@ OF_ENDS = (
         old="if commit.state in (t.FAILED, t.CANCELLED, t.CONTINUED) and self._owing(commit.instance_id):",
         new="if False:",
         noticed_by=(
-            "tests/store/test_turns.py::test_a_step_claimed_since_the_load_whose_compensation_would_be_forgotten_keeps_the_run_open",
+            "tests/store/test_closing.py::test_a_step_claimed_since_the_load_whose_compensation_would_be_forgotten_keeps_the_run_open",
         ),
     ),
     Guard(
@@ -74,7 +74,7 @@ OF_ENDS = (
         old="                self.abandon_steps(Q(pk__in=some), commit.now, commit.turn)\n",
         new="                pass\n",
         noticed_by=(
-            "tests/store/test_turns.py::test_withdrawn_rows_are_cancelled_if_unclaimed_and_abandoned_if_claimed",
+            "tests/store/test_closing.py::test_withdrawn_rows_are_cancelled_if_unclaimed_and_abandoned_if_claimed",
         ),
         pairs=BOTH,
     ),
@@ -84,7 +84,7 @@ OF_ENDS = (
         old="                When(state__in=UNCLAIMED, then=Value(t.CANCELLED)),\n",
         new="                When(state__in=(*UNCLAIMED, t.RUNNING), then=Value(t.CANCELLED)),\n",
         noticed_by=(
-            "tests/store/test_turns.py::test_withdrawn_rows_are_cancelled_if_unclaimed_and_abandoned_if_claimed",
+            "tests/store/test_closing.py::test_withdrawn_rows_are_cancelled_if_unclaimed_and_abandoned_if_claimed",
         ),
     ),
     Guard(
@@ -92,6 +92,6 @@ OF_ENDS = (
         path=TURN_ROWS,
         old="            self.release_key(commit.chain_id or commit.instance_id, commit.state)\n",
         new="            pass\n",
-        noticed_by=("tests/store/test_turns.py::test_a_closing_turn_ends_the_instance_its_mailbox_and_its_key",),
+        noticed_by=("tests/store/test_closing.py::test_a_closing_turn_ends_the_instance_its_mailbox_and_its_key",),
     ),
 )

@@ -14,7 +14,7 @@ OF_MESSAGES = (
         path=TURN_ROWS,
         old="        if self.unseen_messages(chain_id, commit.last_message, commit.left_messages):\n",
         new="        if False:\n",
-        noticed_by=("tests/store/test_turns.py::test_a_message_that_came_after_the_load_keeps_the_instance_open",),
+        noticed_by=("tests/store/test_closing.py::test_a_message_that_came_after_the_load_keeps_the_instance_open",),
         pairs=BOTH,
     ),
     Guard(
@@ -22,7 +22,7 @@ OF_MESSAGES = (
         path=TURN_ROWS,
         old="        self.hold_mailbox(chain_id)\n",
         new="",
-        noticed_by=("tests/store/test_turns.py::test_a_turn_does_not_close_while_a_sender_is_at_the_mailbox",),
+        noticed_by=("tests/store/test_closing.py::test_a_turn_does_not_close_while_a_sender_is_at_the_mailbox",),
         pairs=SERVERS,
     ),
     Guard(
@@ -39,7 +39,7 @@ OF_MESSAGES = (
         path=MESSAGES,
         old="cursor.execute(sql + SHARED[self.vendor], params)",
         new="cursor.execute(sql, params)",
-        noticed_by=("tests/store/test_turns.py::test_a_turn_does_not_close_while_a_sender_is_at_the_mailbox",),
+        noticed_by=("tests/store/test_closing.py::test_a_turn_does_not_close_while_a_sender_is_at_the_mailbox",),
         pairs=SERVERS,
     ),
     Guard(

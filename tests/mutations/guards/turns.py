@@ -24,7 +24,7 @@ OF_TURNS = (
         path=TURN_ROWS,
         old=".filter(pk=commit.instance_id, revision=commit.revision, state__in=sources)",
         new=".filter(pk=commit.instance_id, revision=commit.revision)",
-        noticed_by=("tests/store/test_turns.py::test_a_turn_of_an_ended_instance_changes_nothing",),
+        noticed_by=("tests/store/test_closing.py::test_a_turn_of_an_ended_instance_changes_nothing",),
     ),
     Guard(
         name="publish after the commit, of a turn",
