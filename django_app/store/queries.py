@@ -15,9 +15,14 @@ SHOWN = 100  # characters of the statement in the error
 
 @contextmanager
 def queries_refused() -> Iterator[None]:
-    """While open, a query of this thread, on whatever alias, raises ``UsageError``."""
+    """While open, a query of this thread, on whatever alias, raises ``UsageError``.
+
+    Around ``save()`` and its like Django then marks the caller's transaction, a test's for example, as broken. No
+    query has reached the database, so it is as whole as before.
+    """
     with ExitStack() as stack:
         for connection in connections.all():
+            stack.callback(setattr, connection, "needs_rollback", connection.needs_rollback)
             stack.enter_context(connection.execute_wrapper(_refuse))
         yield
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
 
-from django_app.models import StepResult, WorkflowInstance
+from django_app.models import Message, StepResult, WorkflowInstance
 from django_app.store import DjangoStore, retries
 from django_app.store.retries import passing
 from durable_celery.errors import UsageError
@@ -219,6 +219,29 @@ def test_a_query_in_a_body_is_refused_and_nothing_is_left_behind(store):
     assert "COUNT(*)" in str(caught.value)
     assert connection.execute_wrappers == []
     assert WorkflowInstance.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda: Message(name="x").save(),
+        lambda: Message.objects.create(name="x"),
+        lambda: Message.objects.bulk_create([Message(name="x")]),
+        lambda: WorkflowInstance.objects.all().delete(),
+    ],
+    ids=["save", "create", "bulk_create", "delete"],
+)
+def test_a_refused_write_leaves_the_transaction_around_it_whole(store, write):
+    create(store)
+    with transaction.atomic():
+        with pytest.raises(UsageError, match="move it into a step"), store.refuse_queries():
+            write()
+        assert WorkflowInstance.objects.count() == 1
+    with transaction.atomic():
+        transaction.set_rollback(True)
+        with store.refuse_queries():
+            pass
+        assert transaction.get_rollback()  # what was broken before stays so
 
 
 def test_a_refusal_ends_with_an_error_of_the_body_too(store):

@@ -10,6 +10,7 @@ from unittest.mock import call
 import pytest
 from celery import shared_task
 from celery.exceptions import SoftTimeLimitExceeded
+from django.contrib.auth.models import Group
 
 from durable_celery import (
     ChildFailed,
@@ -234,6 +235,19 @@ def test_a_bug_leaves_the_run_blocked(durable: Harness) -> None:
     assert run.status == "BLOCKED"
     assert "ValueError: a bug" in str(run.error)
     assert run.result is None
+
+
+def test_a_body_that_writes_to_the_database_is_blocked_and_the_test_goes_on(durable: Harness) -> None:
+    @workflow(name="kit.writes")
+    def writes() -> Workflow[None]:
+        yield from sleep(days=1)
+        Group.objects.create(name="in a body")
+
+    run = durable.run(writes)
+    assert run.status == "BLOCKED"
+    assert "a database query in a workflow body is refused: INSERT INTO" in str(run.error)
+    assert not Group.objects.exists()
+    assert durable.run(fulfil, 7).result == "parcel 7"
 
 
 def test_an_endless_loop_is_said_to_be_one(durable: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
