@@ -10,8 +10,11 @@ import sys
 from typing import Any
 
 import pytest
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
 
 import durable_celery
+from tests.docs.pages import ROOT
 
 
 def words(text: str) -> list[str]:
@@ -206,6 +209,11 @@ def test_a_handle_has_all_that_is_asked_of_it_and_its_async_twin() -> None:
     assert [name for name in twins if not hasattr(durable_celery.WorkflowHandle, name)] == []
     known = {*dir(durable_celery.WorkflowHandle), *vars(type(handle)), "id", "created"}
     assert set(ASKED_OF_A_HANDLE) - known == set()
+
+
+def test_the_version_that_is_built_is_that_of_the_package() -> None:
+    built = ProjectMetadata(str(ROOT), PluginManager()).version
+    assert built == durable_celery.__version__
 
 
 def test_errors_form_the_tree_of_the_contract() -> None:
