@@ -2,6 +2,7 @@
 
 DATABASE_URL     postgres://... or mysql://...; SQLite when empty
 BROKER_URL       redis://... or amqp://...; a folder of files when empty
+ALLOWED_HOSTS    the names the shop is called by, with commas between them; localhost,127.0.0.1
 SHOP_DATA_DIR    where SQLite, the broker's files and logs live; .data beside manage.py
 SHOP_TIME_SCALE  how many times faster than life the shop's waits pass; 1
 SHOP_RESULTS     1 stores task results by django-celery-results, as many projects do
@@ -24,7 +25,7 @@ DATA_DIR.mkdir(parents=True, exist_ok=True)
 
 SECRET_KEY = os.environ.get("SECRET_KEY", "only-for-the-example")
 DEBUG = os.environ.get("SHOP_DEBUG") == "1"
-ALLOWED_HOSTS = ["localhost", "127.0.0.1"]
+ALLOWED_HOSTS = [name.strip() for name in os.environ.get("ALLOWED_HOSTS", "localhost,127.0.0.1").split(",")]
 ROOT_URLCONF = "project.urls"
 WSGI_APPLICATION = "project.wsgi.application"
 

@@ -104,7 +104,7 @@ def test_compose_has_all_that_the_shop_needs() -> None:
     assert set(services) == {"migrate", "web", "worker", "beat", "postgres", "redis"}
     for name in ("web", "worker", "beat"):
         assert services[name]["depends_on"]["migrate"]["condition"] == "service_completed_successfully"
-        assert services[name]["environment"].keys() == {"DATABASE_URL", "BROKER_URL", "SECRET_KEY"}
+        assert services[name]["environment"].keys() == {"DATABASE_URL", "BROKER_URL", "SECRET_KEY", "ALLOWED_HOSTS"}
     build = services["web"]["build"]
     assert (DEPLOY / build["context"] / build["dockerfile"]).is_file()
 
@@ -138,6 +138,14 @@ def test_kubernetes_runs_one_beat_and_probes_what_it_restarts() -> None:
     for name, one in found.items():
         if name.startswith("Deployment"):
             assert one["spec"]["selector"]["matchLabels"] == one["spec"]["template"]["metadata"]["labels"]
+
+
+def test_the_shop_answers_to_the_name_of_its_service() -> None:
+    (web,) = pods()["Deployment durable-web"]["containers"]
+    (hosts,) = [one["value"] for one in web["env"] if one["name"] == "ALLOWED_HOSTS"]
+    service = next(name for name in manifests() if name.startswith("Service "))
+    assert service.removeprefix("Service ") in hosts.split(",")
+    assert compose()["services"]["web"]["environment"]["ALLOWED_HOSTS"] == "${ALLOWED_HOSTS:-localhost,127.0.0.1}"
 
 
 def test_the_page_names_every_file() -> None:

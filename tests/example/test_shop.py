@@ -27,6 +27,13 @@ def test_the_shop_is_in_order(command: str, tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
+@pytest.mark.parametrize(("host", "status"), [("shop.example", 200), ("www.shop.example", 200), ("localhost", 400)])
+def test_the_shop_answers_to_the_names_it_is_given(host: str, status: int, tmp_path: Path) -> None:
+    code = f"from django.test import Client; print(Client().get('/admin/login/', HTTP_HOST='{host}').status_code)"
+    result = manage(tmp_path, "shell", "-c", code, ALLOWED_HOSTS="shop.example, www.shop.example")
+    assert result.stdout.split()[-1:] == [str(status)], result.stdout + result.stderr
+
+
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("points", ["some", pytest.param("all", marks=pytest.mark.nightly)])
 def test_no_crash_changes_what_a_workflow_of_the_shop_does(points: str, tmp_path: Path) -> None:
