@@ -15,7 +15,7 @@ from durable_celery.errors import BadValue, InstanceNotFound, KeyConflict
 from durable_celery.handle import WorkflowHandle as WorkflowHandle
 from durable_celery.messages import checked_name
 from durable_celery.options import StartOptions
-from durable_celery.ports import Created, NewInstance, NewMessage
+from durable_celery.ports import Created, NewInstance, NewMessage, Wake
 from durable_celery.registry import registry
 from durable_celery.twins import in_thread
 from durable_celery.workflows import WorkflowDefinition
@@ -182,9 +182,8 @@ def _check_same(definition: WorkflowDefinition[Any, Any], new: NewInstance, row:
 
 def _publish(started: Sequence[tuple[UUID, str]], delay: float) -> None:
     faults.reach("start.after_commit")
-    for instance_id, queue in started:
-        if not runtime.current().transport.advance(instance_id, queue, delay=delay):
-            return  # the broker is away, or is not to keep it that long; the tick starts the rest
+    wakes = [Wake(instance_id=instance_id, queue=queue, delay=delay) for instance_id, queue in started]
+    runtime.current().transport.advance_all(wakes)  # what the broker does not take is started by the tick
 
 
 # -- looking -----------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from durable_celery import faults, runtime, sweeps, workflow
 from durable_celery.celery.transport import CeleryTransport
 from durable_celery.conf import Settings
 from durable_celery.engine import attempts, turns
-from durable_celery.ports import Dispatch, Lease, TaskCall, TaskEnd
+from durable_celery.ports import Dispatch, Lease, TaskCall, TaskEnd, Wake
 from durable_celery.registry import registry
 from durable_celery.runtime import Clock, Incarnation, Runtime
 from durable_celery.workflows import WorkflowDefinition
@@ -109,6 +109,9 @@ class Pump:
 
     def advance(self, instance_id: UUID, queue: str = "", *, delay: float = 0) -> bool:
         return self._send(instance=instance_id, queue=queue, due_at=self.now + timedelta(seconds=delay))
+
+    def advance_all(self, wakes: Sequence[Wake]) -> int:
+        return sum(self.advance(wake.instance_id, wake.queue, delay=wake.delay) for wake in wakes)
 
     def queue_of(self, queue: str = "", step: str = "") -> str:
         return queue or "turns"

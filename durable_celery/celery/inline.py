@@ -18,7 +18,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 
 from durable_celery import faults, sweeps
 from durable_celery.engine import attempts, turns
-from durable_celery.ports import Dispatch, TaskCall, TaskEnd, Transport
+from durable_celery.ports import Dispatch, TaskCall, TaskEnd, Transport, Wake
 from durable_celery.registry import registry
 from durable_celery.runtime import Clock, Incarnation
 
@@ -86,6 +86,10 @@ class InlineTransport:
         """Keep a hint that this instance has something to do."""
         self.instances[instance_id] = None
         return faults.post("message.turn", Hint(instance=instance_id), self._keep)
+
+    def advance_all(self, wakes: Sequence[Wake]) -> int:
+        """The same for many; returns how many were kept."""
+        return sum(self.advance(wake.instance_id, wake.queue, delay=wake.delay) for wake in wakes)
 
     def _keep(self, hint: Hint, later: float) -> None:
         self.accepted += 1

@@ -27,7 +27,7 @@ from durable_celery.celery.producers import Producers
 from durable_celery.celery.quiet import Sparing
 from durable_celery.celery.sockets import within
 from durable_celery.conf import Settings
-from durable_celery.ports import Dispatch, TaskCall, TaskEnd, Transport
+from durable_celery.ports import Dispatch, TaskCall, TaskEnd, Transport, Wake
 from durable_celery.registry import registry
 
 ADVANCE = "durable_celery.advance"
@@ -82,18 +82,16 @@ class CeleryTransport:
 
     def advance(self, instance_id: UUID, queue: str = "", *, delay: float = 0) -> bool:
         """Publish a hint that this instance has something to do; True if it went out."""
+        return self.advance_all([Wake(instance_id=instance_id, queue=queue, delay=delay)]) == 1
+
+    def advance_all(self, wakes: Sequence[Wake]) -> int:
+        """The same for many; returns how many went out. What is due later than ``SOON`` does not go."""
+        if not wakes:
+            return 0
         if self._is_eager():
-            return self._run_at_once(lambda inline: inline.advance(instance_id, queue))
-        if delay > 0 and delay > self._soon():
-            return False
-        message = Message(
-            task=ADVANCE,
-            ids={"instance": str(instance_id)},
-            queue=queue or self._settings.queue,
-            countdown=delay if delay > 0 else None,
-            limit=self._engine_time(),
-        )
-        return self._publish([message]) == 1
+            return sum(self._run_at_once(partial(_advance, wake)) for wake in wakes)
+        soon = self._soon()
+        return self._publish([self._turn_message(one) for one in wakes if one.delay <= 0 or one.delay <= soon])
 
     def queue_of(self, queue: str = "", step: str = "") -> str:
         """The queue such messages go to; "" where a router of the project decides, and refuses to be asked."""
@@ -143,6 +141,15 @@ class CeleryTransport:
         return True
 
     # -- making messages
+
+    def _turn_message(self, one: Wake) -> Message:
+        return Message(
+            task=ADVANCE,
+            ids={"instance": str(one.instance_id)},
+            queue=one.queue or self._settings.queue,
+            countdown=one.delay if one.delay > 0 else None,
+            limit=self._engine_time(),
+        )
 
     def _step_message(self, one: Dispatch, now: datetime) -> Message:
         if one.task:
@@ -286,6 +293,10 @@ class _NoResult:
 
     def __init__(self, task_id: str) -> None:
         self.id = task_id
+
+
+def _advance(wake: Wake, inline: Transport) -> None:
+    inline.advance(wake.instance_id, wake.queue)
 
 
 def _wait_of(one: Dispatch, now: datetime) -> float:

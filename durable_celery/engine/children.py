@@ -76,12 +76,13 @@ def wake(rt: Runtime, wakes: Iterable[Wake]) -> None:
 
     A parent that waits for many is hinted at once: by the end of the last one.
     """
+    due = []
     for each in wakes:
         if each.delay > SOON or (each.join is not None and not rt.store.has_news(each.instance_id, each.join)):
             continue
         faults.reach("children.before_wake")
-        if not rt.transport.advance(each.instance_id, each.queue, delay=each.delay) and each.delay <= 0:
-            return
+        due.append(each)
+    rt.transport.advance_all(due)
 
 
 def _after(at: datetime, seconds: float | None) -> datetime | None:

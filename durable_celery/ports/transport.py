@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from durable_celery.ports.tasks import TaskCall, TaskEnd
-from durable_celery.ports.turn import Dispatch
+from durable_celery.ports.turn import Dispatch, Wake
 
 
 class Transport(Protocol):
@@ -19,6 +19,9 @@ class Transport(Protocol):
 
     def advance(self, instance_id: UUID, queue: str = "", *, delay: float = 0) -> bool:
         """Publish a hint that this instance has something to do."""
+
+    def advance_all(self, wakes: Sequence[Wake]) -> int:
+        """The same for many; returns how many went out. At most PUBLISH_TIMEOUT in total."""
 
     def queue_of(self, queue: str = "", step: str = "") -> str:
         """Where hints go for instances with this queue, or messages of this ``step``; "" where nobody can say yet."""

@@ -63,6 +63,9 @@ class FakeTransport:
     def advance(self, *_: Any, **__: Any) -> bool:
         return False
 
+    def advance_all(self, *_: Any) -> int:
+        return 0
+
     def queue_of(self, queue: str = "", step: str = "") -> str:
         return queue
 
