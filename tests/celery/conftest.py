@@ -11,7 +11,9 @@ import pytest
 from celery import Celery, _state
 
 from durable_celery import runtime
+from durable_celery.celery.transport import CeleryTransport
 from tests.celery.fakes import FakeStore, runtime_with
+from tests.celery.sending import transport_on
 
 STATE: Any = _state
 
@@ -45,6 +47,16 @@ def new_app() -> Iterator[Callable[..., Any]]:
     for app in made:
         app.close()
     STATE._tls.current_app, STATE.default_app = before
+
+
+@pytest.fixture
+def app(new_app: Callable[..., Any]) -> Any:
+    return new_app()
+
+
+@pytest.fixture
+def transport(app: Any) -> CeleryTransport:
+    return transport_on(app)
 
 
 @pytest.fixture

@@ -19,10 +19,9 @@ from durable_celery.engine.attempts import Ended
 from durable_celery.errors import BadValue
 from durable_celery.ports import Dispatch, TaskEnd
 from tests.celery import prefork_tasks as t
-from tests.celery import test_transport
+from tests.celery.sending import messages_in
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
-messages_in: Callable[..., list[Any]] = test_transport.messages_in
 
 
 @shared_task(name="tests.carrier.mine", priority=7)
