@@ -7,9 +7,7 @@ import json
 import os
 import subprocess
 import sys
-import types
 from collections import namedtuple
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -17,12 +15,11 @@ from typing import Any, NamedTuple
 import pydantic
 import pytest
 
-from durable_celery.codec import copy, decode, encode, register_alias, register_type
-from durable_celery.errors import BadValue, DurableError, UsageError
+from durable_celery.codec import decode, encode, register_alias, register_type
+from durable_celery.errors import BadValue
+from tests.core.modules import Module
 
 HERE = __name__
-
-Module = Callable[..., types.ModuleType]
 
 
 @dataclass
@@ -68,18 +65,6 @@ class Right(enum.Flag):
     READ = 1
 
 
-class Money:
-    def __init__(self, amount: Decimal) -> None:
-        self.amount = amount
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Money) and other.amount == self.amount
-
-
-class Price(Money):
-    """A subclass of a registered class."""
-
-
 class Unregistered:
     pass
 
@@ -92,84 +77,11 @@ def refuse(stored: Any) -> Any:
     raise LookupError("no such thing")
 
 
-register_type(Money, encode=lambda money: (money.amount,), decode=lambda stored: Money(*stored))
 register_type(Fussy, encode=lambda fussy: None, decode=refuse)
-
-
-@pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Module:
-    """A module under a name of its own, holding what it is given as if it had been defined there."""
-
-    def make(name: str, **content: Any) -> types.ModuleType:
-        made = types.ModuleType(name)
-        for key, value in content.items():
-            if isinstance(value, type):
-                value.__module__, value.__qualname__ = name, key
-            setattr(made, key, value)
-        monkeypatch.setitem(sys.modules, name, made)
-        return made
-
-    return make
 
 
 def stored(kind: str, fields: dict[str, Any], **more: Any) -> str:
     return json.dumps({"$": "object", "t": f"{HERE}:{kind}", "v": fields, **more})
-
-
-# -- registered types ---------------------------------------------------------------------------------------------
-
-
-def test_a_registered_type_comes_back() -> None:
-    back = copy([Money(Decimal("1.5"))])
-
-    assert back == [Money(Decimal("1.5"))]
-    assert type(back[0]) is Money
-
-
-def test_a_subclass_of_a_registered_type_is_not_taken_for_it() -> None:
-    with pytest.raises(DurableError, match="Price"):
-        encode(Price(Decimal(1)))
-
-
-def test_a_second_registration_replaces_the_first(module: Module) -> None:
-    kind = type("Twice", (), {})
-    module("codec_twice", Twice=kind)
-    register_type(kind, encode=lambda value: "first", decode=lambda text: text)
-    register_type(kind, encode=lambda value: "second", decode=lambda text: text.upper())
-
-    assert copy(kind()) == "SECOND"
-
-
-def test_a_registered_type_is_found_by_an_old_name() -> None:
-    text = encode(Money(Decimal(2))).replace(f"{HERE}:Money", "shop.old:Geld")
-    register_type(
-        Money, encode=lambda money: (money.amount,), decode=lambda amount: Money(*amount), aliases=("shop.old.Geld",)
-    )
-
-    assert decode(text) == Money(Decimal(2))
-
-
-@pytest.mark.parametrize("known", [int, str, list, dict, tuple, set, type(None), Decimal])
-def test_a_type_known_from_the_start_cannot_be_registered(known: Any) -> None:
-    with pytest.raises(BadValue, match="is known already"):
-        register_type(known, encode=str, decode=str)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("Money", str, str), "takes a class first"),
-        ((Money, None, str), "encode must be callable"),
-        ((Money, str, 3), "decode must be callable"),
-        ((Money, str, str, "shop.Geld"), "sequence of names"),
-        ((Money, str, str, ["Geld"]), "dotted name"),
-    ],
-)
-def test_a_wrong_registration_is_refused_at_once(arguments: Any, said: str) -> None:
-    with pytest.raises(BadValue, match=said) as caught:
-        register_type(*arguments)
-    assert isinstance(caught.value, UsageError)
-    assert isinstance(caught.value, ValueError)
 
 
 def test_an_unregistered_class_in_a_stored_value_says_where_to_register() -> None:

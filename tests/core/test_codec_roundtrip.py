@@ -2,159 +2,43 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import uuid
-from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
-from dataclasses import InitVar, dataclass, field
+from collections import Counter, OrderedDict, defaultdict, deque
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from functools import cached_property
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any
 from zoneinfo import ZoneInfo
 
-import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from durable_celery.codec import copy, decode, encode
-from durable_celery.errors import StepFailed, WorkflowError
-
-T = TypeVar("T")
-
-
-class Color(enum.Enum):
-    RED = 1
-    CRIMSON = 1  # noqa: PIE796 - a second name
-    BLUE = (2, "b")
-
-
-class Size(int, enum.Enum):
-    SMALL = 1
-
-
-class Level(enum.IntEnum):
-    LOW = 10
-
-
-class Carrier(str, enum.Enum):
-    DHL = "dhl"
-
-
-class Right(enum.Flag):
-    READ = enum.auto()
-    WRITE = enum.auto()
-    BOTH = READ | WRITE
-
-
-class Mode(enum.IntFlag):
-    A = 1
-    B = 2
-
-
-class Outer:
-    class State(enum.Enum):
-        OPEN = "open"
-
-    @dataclass
-    class Part:
-        n: int
-
-
-@dataclass
-class Line:
-    sku: str
-    price: Decimal
-    tags: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    id: uuid.UUID
-    lines: tuple[Line, ...] = ()
-    placed_at: datetime | None = None
-
-
-@dataclass
-class Counted:
-    n: int
-    doubled: int = field(init=False)
-    seed: InitVar[int] = 0
-
-    def __post_init__(self, seed: int) -> None:
-        self.n += 1
-        self.doubled = self.n * 2
-        self.note = f"seed {seed}"
-
-    @cached_property
-    def lazy(self) -> object:
-        return object()
-
-
-@dataclass(frozen=True)
-class Point:
-    x: float = 0.0
-    y: float = -0.0
-
-
-@dataclass
-class Box(Generic[T]):
-    content: T
-
-
-class Pair(NamedTuple):
-    left: Any
-    right: Any = None
-
-
-Plain = namedtuple("Plain", "a b")
-
-
-class Address(pydantic.BaseModel):
-    street: str
-    zip: int = 0
-
-
-class Customer(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(extra="allow")
-    name: str = pydantic.Field(alias="fullName")
-    address: Address
-    secret: str = pydantic.Field(default="", exclude=True)
-    born: date | None = None
-    _visits: int = pydantic.PrivateAttr(default=0)
-
-
-class Tags(pydantic.RootModel[list[str]]):
-    pass
-
-
-class Frozen(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(frozen=True)
-    values: tuple[Decimal, ...] = ()
-
-    @pydantic.field_validator("values")
-    @classmethod
-    def double(cls, values: tuple[Decimal, ...]) -> tuple[Decimal, ...]:
-        return tuple(value * 2 for value in values)
-
-
-@pydantic.dataclasses.dataclass
-class Checked:
-    n: int
-
-
-def customer() -> Customer:
-    made = Customer.model_validate(
-        {"fullName": "Ana", "address": Address(street="Rua 1"), "secret": "s", "nick": "A", "$": 1}
-    )
-    made._visits = 3
-    return made
-
-
-BERLIN = ZoneInfo("Europe/Berlin")
-OFFSET = timezone(timedelta(hours=5, minutes=30))
-ODD_OFFSET = timezone(-timedelta(hours=1, seconds=7, microseconds=5))
+from tests.core.codec_values import (
+    BERLIN,
+    ODD_OFFSET,
+    OFFSET,
+    Address,
+    Box,
+    Carrier,
+    Checked,
+    Color,
+    Counted,
+    Frozen,
+    Level,
+    Line,
+    Mode,
+    Order,
+    Outer,
+    Pair,
+    Plain,
+    Point,
+    Right,
+    Size,
+    Tags,
+    customer,
+)
 
 VALUES: dict[str, Any] = {
     "none": None,
@@ -270,14 +154,6 @@ def test_plain_values_are_stored_as_plain_json() -> None:
     assert json.loads(encode(value)) == value
 
 
-def test_a_bool_stays_a_bool_beside_an_int() -> None:
-    assert [type(item) for item in copy([True, 1, 1.0])] == [bool, int, float]
-
-
-def test_the_order_of_a_dict_is_kept() -> None:
-    assert list(copy({"b": 1, "a": (2,), "c": 3})) == ["b", "a", "c"]
-
-
 def test_equal_sets_give_equal_texts() -> None:
     words = [f"word-{n}" for n in range(50)]
     forwards, backwards = set(words), set()
@@ -285,93 +161,6 @@ def test_equal_sets_give_equal_texts() -> None:
 
     assert encode(forwards) == encode(backwards)
     assert encode(forwards | {(1,)}) == encode({(1,)} | backwards)
-
-
-def test_a_fold_is_kept() -> None:
-    moment = datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN, fold=1)
-
-    back = copy(moment)
-
-    assert back.fold == 1
-    assert back.utcoffset() == timedelta(hours=1)
-    assert back.tzinfo is BERLIN
-
-
-@pytest.mark.parametrize("zone", [timezone.utc, OFFSET, ODD_OFFSET, BERLIN, timezone(timedelta(0), "Z")], ids=str)
-def test_a_time_zone_is_kept_with_its_type_and_name(zone: Any) -> None:
-    back = copy(datetime(2026, 1, 2, tzinfo=zone))
-
-    assert back.tzinfo == zone
-    assert type(back.tzinfo) is type(zone)
-    assert back.tzname() == datetime(2026, 1, 2, tzinfo=zone).tzname()
-
-
-def test_an_enum_member_comes_back_as_the_very_member() -> None:
-    assert copy(Color.BLUE) is Color.BLUE
-    assert copy([Mode.A | Mode.B])[0] is Mode.A | Mode.B
-    assert next(iter(copy({Carrier.DHL: 1}))) is Carrier.DHL
-
-
-def test_attributes_set_after_construction_are_kept_and_computed_ones_are_not() -> None:
-    counted = Counted(4, seed=3)
-    assert counted.lazy
-
-    back = copy(counted)
-
-    assert (back.n, back.doubled, back.note) == (5, 10, "seed 3")
-    assert "lazy" not in vars(back)
-
-
-def test_no_constructor_runs_when_a_dataclass_is_read_back() -> None:
-    assert copy(copy(Counted(1))).n == 2
-
-
-def test_a_model_keeps_extra_private_excluded_and_set_fields() -> None:
-    back = copy(customer())
-
-    assert back.model_extra == {"nick": "A", "$": 1}
-    assert (back._visits, back.secret) == (3, "s")
-    assert back.model_fields_set == customer().model_fields_set
-    assert type(back.address) is Address
-
-
-def test_default_factories_and_lengths_still_work() -> None:
-    groups = copy(defaultdict(list, a=[1]))
-    groups["b"].append(2)
-    last = copy(deque([1, 2], maxlen=2))
-    last.append(3)
-
-    assert groups == {"a": [1], "b": [2]}
-    assert list(last) == [2, 3]
-
-
-def test_an_error_of_this_package_comes_back_with_its_fields() -> None:
-    error = StepFailed("card declined", step="shop.charge", attempts=3, errors=(WorkflowError("inner"),))
-
-    back = copy((error,))[0]
-
-    assert type(back) is StepFailed
-    assert (str(back), back.step, back.attempts, back.lost) == ("card declined", "shop.charge", 3, False)
-    assert type(back.errors[0]) is WorkflowError
-
-
-def test_a_copy_shares_nothing_with_the_original() -> None:
-    original: dict[str, Any] = {"lines": [Line("a", Decimal(1))], "plain": [1]}
-
-    back = copy(original)
-    back["lines"][0].tags.append("x")
-    back["plain"].append(2)
-
-    assert original == {"lines": [Line("a", Decimal(1))], "plain": [1]}
-
-
-def test_a_list_that_occurs_twice_comes_back_as_two() -> None:
-    shared = [1]
-
-    first, second = copy([shared, shared])
-
-    assert first == second
-    assert first is not second
 
 
 scalars = (
