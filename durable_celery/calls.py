@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable
 from typing import Any
 
 from durable_celery import codec, payloads
+from durable_celery.errors import NotSerializable
 from durable_celery.runtime import settings
 
 SHORT = 256  # characters
@@ -74,6 +76,29 @@ def decode_call(text: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (), {}
     args, kwargs = codec.decode(text)
     return tuple(args), kwargs
+
+
+def is_same(signature: inspect.Signature, one: str, other: str) -> bool:
+    """Whether two encoded calls mean the same: by place or by name, a default given or left out, dicts in any order."""
+    if one == other:
+        return True
+    try:
+        return _bound(signature, one) == _bound(signature, other)
+    except (TypeError, ValueError):
+        return False  # the function has changed since, and takes one of them no more
+
+
+def _bound(signature: inspect.Signature, text: str) -> str:
+    """The values as they are stored, so that 1 and True are two, and a type that is gone here is no hindrance."""
+    args, kwargs = json.loads(text) if text else ((), {})
+    values = signature.bind(*args, **kwargs).arguments
+    for name, parameter in signature.parameters.items():
+        if name not in values and parameter.default is not parameter.empty:
+            try:
+                values[name] = json.loads(codec.encode(parameter.default))
+            except NotSerializable:
+                continue  # nobody can have given such a value, so there is nothing to compare it with
+    return json.dumps(values, sort_keys=True)
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:

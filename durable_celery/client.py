@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -152,6 +153,7 @@ def _new_instance(
         subject=options.subject,
         parent_close=options.parent_close,
         messages=_first_messages(options),
+        same_call=partial(calls.is_same, definition.signature),
     )
 
 
@@ -170,7 +172,7 @@ def _first_messages(options: StartOptions) -> tuple[NewMessage, ...]:
 
 
 def _check_same(definition: WorkflowDefinition[Any, Any], new: NewInstance, row: Created, *, by_id: bool) -> None:
-    if row.created or by_id or row.args == new.args:
+    if row.created or by_id or new.is_same_call(row.args):
         return
     raise KeyConflict(
         f"key {new.key!r} of workflow {definition.name} is taken by open instance {row.id}, which was started with "

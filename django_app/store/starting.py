@@ -156,7 +156,7 @@ class Starting(Closing):
 
     def _deliver(self, instances: Sequence[NewInstance], plan: Plan, created: Sequence[Created]) -> None:
         for i in plan.existing.keys() - plan.repeated:
-            if instances[i].args == created[i].args:
+            if instances[i].is_same_call(created[i].args):
                 for message in instances[i].messages:
                     self.send(created[i].id, message, instances[i].created_at)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -60,6 +60,11 @@ class NewInstance:
     parent_position: str = ""
     parent_close: str = "cancel"
     messages: Sequence[NewMessage] = ()
+    same_call: Callable[[str, str], bool] | None = field(default=None, repr=False, compare=False)
+
+    def is_same_call(self, args: str) -> bool:
+        """Whether an instance that was started with these encoded arguments was started by this call."""
+        return args == self.args or (self.same_call is not None and self.same_call(args, self.args))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
