@@ -61,9 +61,11 @@ class SteeringAdmin(admin.ModelAdmin):
         ]
         return [*own, *super().get_urls()]
 
-    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        found: dict[str, Any] = super().get_actions(request)
-        if IS_POPUP_VAR not in request.GET:
+    def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
+        """``action_location``: where they will stand, since Django 6.1; on the page of one instance, buttons do."""
+        where = {} if action_location is None else {"action_location": action_location}
+        found: dict[str, Any] = super().get_actions(request, **where)
+        if IS_POPUP_VAR not in request.GET and getattr(action_location, "name", "CHANGE_LIST") == "CHANGE_LIST":
             for name in NAMES:
                 if self.may(request, name):
                     found[name] = (_list_action(name), name, _("%(act)s chosen ones") % {"act": LABELS[name]})

@@ -18,7 +18,7 @@ from django.db.models import (
 )
 
 from django_app.models import Marker, Message, StepResult, WorkflowInstance
-from django_app.models.querysets import NO_STEP, OUTCOME
+from django_app.models.querysets import IN_JOURNAL, NO_STEP, OUTCOME
 from django_app.store import entries, recent, rows
 from django_app.store.maps import Maps
 from django_app.store.retries import retried
@@ -92,7 +92,7 @@ class Reading(Maps):
         return Loaded(instance=run, journal=stored)
 
     def _entries(self, run: InstanceRow, *, args: bool) -> Sequence[journal.Entry]:
-        rows_of_run = self.rows(StepResult).filter(instance_id=run.id, mapped=False).order_by("id")
+        rows_of_run = self.rows(StepResult).filter(IN_JOURNAL, instance_id=run.id).order_by("id")
         if args:
             return entries.read(rows_of_run, args=True)
         kept = self._recent.of(run)
@@ -153,7 +153,7 @@ class Reading(Maps):
 
         ``of``: instead, the members of the map at this position, from ``start`` on, at most ``limit``.
         """
-        found = self.rows(StepResult).filter(instance_id=instance_id, mapped=bool(of))
+        found = self.rows(StepResult).filter(Q(mapped=True) if of else IN_JOURNAL, instance_id=instance_id)
         if of:
             found = found.filter(group=of).order_by("id")[start : None if limit is None else start + limit]
         entries = [dict(zip(HISTORY, values, strict=True)) for values in found.values_list(*HISTORY.values())]
@@ -163,7 +163,7 @@ class Reading(Maps):
     def open_steps(self, instance_id: UUID, *, members: bool = False) -> Sequence[OpenStep]:
         """Rows that are not final and not abandoned, by id; with the ``members`` of maps, or without."""
         found = self.rows(StepResult).filter(instance_id=instance_id, state__in=t.STEP_OPEN).order_by("id")
-        found = found if members else found.filter(mapped=False)
+        found = found if members else found.filter(IN_JOURNAL)
         return self.with_progress([rows.open_step(values) for values in found.values_list(*rows.STEP_FIELDS)])
 
 

@@ -100,11 +100,11 @@ def startproject(folder: Path, *files: tuple[str, str]) -> None:
         (folder / name).write_text(text)
 
 
-def run(folder: Path, *args: str, **env: str) -> str:
+def run(folder: Path, *args: str, check: bool = True, **env: str) -> str:
     given = {key: value for key, value in os.environ.items() if key not in ("DJANGO_SETTINGS_MODULE", "PYTHONPATH")}
     result = subprocess.run(
         [sys.executable, *args], cwd=folder, env={**given, "PYTHONPATH": str(ROOT), **env}, capture_output=True,
-        text=True, check=True,
+        text=True, check=check,
     )  # fmt: skip
     return result.stdout + result.stderr
 
@@ -141,7 +141,8 @@ def test_a_celery_module_that_nothing_imports_is_named(tmp_path: Path) -> None:
 
 def test_before_a_deployment_a_project_without_a_celery_app_is_told(tmp_path: Path) -> None:
     startproject(tmp_path)
-    assert "durable_celery.W002" in run(tmp_path, "manage.py", "check", "--deploy")
+    # Django 6.1 exits with 1 there: a new project sends its mails to the console.
+    assert "durable_celery.W002" in run(tmp_path, "manage.py", "check", "--deploy", check=False)
 
 
 def test_checks_ask_no_database(django_assert_num_queries: Any, db: Any) -> None:

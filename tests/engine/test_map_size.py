@@ -11,6 +11,7 @@ import pytest
 from django.db import connection
 
 from django_app.models import StepResult, WorkflowInstance
+from django_app.models.querysets import IN_JOURNAL
 from durable_celery import Workflow, current_workflow, map_step, runtime, step, workflow
 from durable_celery.core import transitions as t
 from tests.project.testapp.models import Effect
@@ -141,7 +142,7 @@ def members_read(pk: Any) -> list[tuple[str, int]]:
 def test_the_journal_is_read_by_an_index_that_has_no_members(pump: Pump):
     handle = many.start(500)
     pump.deliver(pump.ready()[0])
-    found = StepResult.objects.filter(instance_id=handle.id, mapped=False).order_by("id")
+    found = StepResult.objects.filter(IN_JOURNAL, instance_id=handle.id).order_by("id")
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE durable_celery_stepresult")
