@@ -310,5 +310,7 @@ def _serializer(app: Any) -> str:
 
 
 def _errors_of(producer: Any) -> tuple[type[BaseException], ...]:
+    """The broker's errors. kombu counts KeyError among them, which is also what a route to an unknown queue ends in."""
     connection = producer.connection
-    return (OperationalError, OSError, *connection.connection_errors, *connection.channel_errors)
+    errors = (OperationalError, OSError, *connection.connection_errors, *connection.channel_errors)
+    return tuple(error for error in errors if not issubclass(error, LookupError))

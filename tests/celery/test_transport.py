@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 from celery import signals
 from kombu import Queue
+from kombu.transport import memory
 
 from durable_celery import faults, step
 from durable_celery.celery import transport as transports
@@ -157,6 +158,19 @@ def test_a_router_that_raises_for_one_step_does_not_stop_the_others(new_app, cap
     assert [message.headers["task"] for message in messages_in(app)] == ["shop.good"]
     assert "shop.bad" in caplog.text
     assert "the router is broken" in caplog.text
+    assert transport.advance(uuid4()), "the broker is not to blame"
+
+
+def test_a_queue_the_project_does_not_have_stops_no_other_message(new_app, caplog, monkeypatch):
+    errors = (*memory.Transport.channel_errors, KeyError)  # as Redis's are
+    monkeypatch.setattr(memory.Transport, "channel_errors", errors)
+    app = new_app(task_create_missing_queues=False, task_queues=[Queue("known")], task_default_queue="known")
+    transport = transport_on(app)
+    unknown = [one(name="shop.bad", queue="unknown"), one(name="shop.good")]
+    assert transport.dispatch(unknown, NOW) == 1
+    assert [message.headers["task"] for message in messages_in(app)] == ["shop.good"]
+    assert "Queue 'unknown' missing from task_queues" in caplog.text
+    assert "the broker takes no messages" not in caplog.text
     assert transport.advance(uuid4()), "the broker is not to blame"
 
 
