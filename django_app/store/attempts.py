@@ -188,9 +188,8 @@ def _values(step: OpenStep, change: StepChange) -> dict[str, Any]:
         return values
     abandoned = {"abandoned": True}
     if change.look_at is not None:  # PostgreSQL takes a CASE of nothing but NULLs for a text
-        values["look_at"] = Case(
-            When(**abandoned, then=Value(None)), default=Value(change.look_at), output_field=MomentField()
-        )
+        look_at = Value(change.look_at, output_field=MomentField())
+        values["look_at"] = Case(When(**abandoned, then=Value(None)), default=look_at, output_field=MomentField())
     if change.state not in t.STEP_FINAL:
         now = Coalesce(Value(change.due_at, output_field=MomentField()), F("started_at"))
         values["finished_at"] = Case(When(**abandoned, then=now), default=Value(None), output_field=MomentField())

@@ -91,9 +91,8 @@ class Children(Messages, Keys):
         mine = self.rows(StepResult).filter(instance_id=parent_id, position=position, kind=journal.CHILD)
         # By its key: MySQL might lock the rows of others on its way.
         row = self.rows(StepResult).filter(pk__in=list(mine.values_list("pk", flat=True)))
-        look_at = Case(
-            When(abandoned=True, then=Value(None)), default=Value(now + GRACE), output_field=MomentField()
-        )  # fmt: skip
+        again = Value(now + GRACE, output_field=MomentField())
+        look_at = Case(When(abandoned=True, then=Value(None)), default=again, output_field=MomentField())
         if not row.filter(state__in=OPEN_ROW).update(
             state=ENDS[state], result=result, failure=failure, finished_at=now, look_at=look_at, resends=0
         ):

@@ -167,7 +167,8 @@ class Turns(Updates, Succession, Starting, Maps):
             ended = self.rows(StepResult).filter(
                 pk=each.entry_id, kind=journal.POLL, state=t.SUCCEEDED, taken_turn__isnull=True, abandoned=False
             )
-            look_at = Least(Value(each.due_at, output_field=MomentField()), Coalesce(F("end_by_at"), each.due_at))
+            due_at = Value(each.due_at, output_field=MomentField())
+            look_at = Least(due_at, Coalesce(F("end_by_at"), due_at))
             if not ended.update(
                 state=t.RETRYING, due_at=each.due_at, start_by_at=each.start_by_at, look_at=look_at, finished_at=None,
                 failures=0, deaths=0, expiries=0, resends=0, unknown_end=False, failure=None,

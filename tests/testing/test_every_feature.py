@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from django.db import connection
+from django.test import override_settings
 
 from durable_celery import faults
 from durable_celery.testing import Harness, Report
@@ -25,8 +26,7 @@ def crash(durable: Harness, *, real: bool = False, sample: int | None = None, se
     return report
 
 
-@pytest.mark.django_db
-def test_it_does_everything_once(durable: Harness) -> None:
+def once(durable: Harness) -> None:
     run, act = durable.start(every_feature), outside(durable)
     while run.status not in ("CANCELLED", "FAILED", "BLOCKED", "COMPLETED"):
         act(run)
@@ -37,6 +37,17 @@ def test_it_does_everything_once(durable: Harness) -> None:
     assert done.keys() > KEPT
     assert "ann nobody True ['by signal', 'by update'] 2 handed back" in done
     assert "8 a b c [('x', 'lucky'), ('y', 6), ('z', None)] quick spawned ('m1', 'm2', 'm3')" in done
+
+
+@pytest.mark.django_db
+def test_it_does_everything_once(durable: Harness) -> None:
+    once(durable)
+
+
+@pytest.mark.django_db
+@override_settings(USE_TZ=False, TIME_ZONE="America/New_York")
+def test_it_does_so_in_a_project_without_time_zones(durable: Harness) -> None:
+    once(durable)
 
 
 @pytest.mark.django_db
