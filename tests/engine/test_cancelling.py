@@ -1,4 +1,4 @@
-"""Cancel, terminate, time-out, pause, resume and retry, in process: what the body sees and what is left behind."""
+"""Cancel, in process: what the body sees of it and what is left behind."""
 
 from __future__ import annotations
 
@@ -10,68 +10,30 @@ import pytest
 
 from durable_celery import (
     CancelRequested,
-    NotRetryable,
-    RetryPolicy,
     Signal,
-    StepFailed,
     Workflow,
     WorkflowCancelled,
-    WorkflowFailed,
     WorkflowHandle,
-    WorkflowTerminated,
     faults,
     gather,
     query,
     shield,
     sleep,
     steering,
-    step,
     workflow,
+)
+from tests.engine.steered import (
+    clean,  # noqa: F401
+    cleaned,
+    hooks,
+    note,
+    ran,
+    retried,
 )
 from tests.pump import Pump
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-ran: list[str] = []
 go = Signal("go", str)
-hooks: dict[str, object] = {}
-
-
-@pytest.fixture(autouse=True)
-def clean() -> None:
-    ran.clear()
-    hooks.clear()
-
-
-@step(retry=RetryPolicy(maximum_attempts=3, initial_interval=5, jitter=False))
-def note(what: str) -> str:
-    ran.append(what)
-    hook = hooks.pop(what, None)
-    if callable(hook):
-        hook()
-    return what
-
-
-@step(retry=RetryPolicy(maximum_attempts=3, initial_interval=5, jitter=False))
-def fails(what: str) -> str:
-    ran.append(what)
-    hook = hooks.pop(what, None)
-    if callable(hook):
-        hook()
-    raise ValueError(what)
-
-
-@workflow
-def cleaned() -> Workflow[str]:
-    try:
-        yield from note("charge").compensate_with(note("refund"))
-        yield from sleep(3600)
-    except CancelRequested:
-        yield from note("cleaned")
-        raise
-    finally:
-        yield from note("finally")
-    return "done"
 
 
 @workflow
@@ -110,32 +72,6 @@ def shielded() -> Workflow[str]:
 @workflow
 def side_by_side() -> Workflow[None]:
     yield from gather(note("a"), note("b"), note("c"), limit=1)
-
-
-@workflow
-def retried() -> Workflow[str]:
-    return (yield from fails("flaky"))
-
-
-@workflow
-def caught() -> Workflow[None]:
-    try:
-        yield from fails("flaky")
-    except StepFailed:
-        yield from note("later")
-    yield from fails("last")
-
-
-@workflow(execution_timeout=60)
-def too_long() -> Workflow[None]:
-    yield from note("charge").compensate_with(note("refund"))
-    yield from sleep(3600)
-
-
-@workflow
-def naps() -> Workflow[str]:
-    yield from sleep(10)
-    return (yield from note("rested"))
 
 
 def cancel_and_drain(pump: Pump, handle: WorkflowHandle[Any]) -> None:
@@ -299,69 +235,6 @@ def test_cancel_of_a_gather_waits_for_the_claimed_member_and_starts_no_other(pum
     assert ran == ["a"]
     assert handle.status == "CANCELLED"
     assert {state for position, state in states(handle) if position in ("1.1", "1.2")} == {"CANCELLED"}
-
-
-def test_an_instance_past_its_execution_timeout_fails_with_timed_out_and_compensates(pump: Pump) -> None:
-    handle = too_long.start()
-    pump.advance_time(61)
-    pump.drain()
-    assert ran == ["charge", "refund"]
-    assert handle.status == "FAILED"
-    with pytest.raises(WorkflowFailed) as caught_:
-        handle.result()
-    assert caught_.value.error_type == "durable_celery.errors.WorkflowTimedOut"
-
-
-def test_terminate_ends_at_once_without_compensation(pump: Pump) -> None:
-    handle = cleaned.start()
-    pump.drain()
-    assert steering.terminate(UUID(handle.id), "stop") == "requested"
-    pump.drain()
-    assert ran == ["charge"]
-    assert handle.status == "TERMINATED"
-    with pytest.raises(WorkflowTerminated, match="stop"):
-        handle.result()
-    assert steering.terminate(UUID(handle.id)) == "TERMINATED"
-
-
-def test_pause_holds_timers_and_resume_judges_what_fell_due(pump: Pump) -> None:
-    handle = naps.start()
-    pump.drain()
-    steering.pause(UUID(handle.id), "hold on")
-    pump.advance_time(100)
-    assert handle.status == "PAUSED"
-    assert ran == []
-    steering.resume(UUID(handle.id))
-    pump.drain()
-    assert handle.result() == "rested"
-
-
-def test_retry_of_a_failed_instance_runs_the_failed_step_afresh(pump: Pump) -> None:
-    handle = retried.start()
-    pump.finish()
-    assert handle.status == "FAILED"
-    assert ran == ["flaky"] * 3
-    steering.retry(UUID(handle.id))
-    assert handle.status == "RUNNING"
-    pump.finish()
-    assert ran == ["flaky"] * 6
-    assert handle.status == "FAILED"
-    (entry,) = handle.history()
-    assert entry.attempts == 6
-
-
-def test_retry_is_refused_where_later_steps_ran_or_compensation_did(pump: Pump) -> None:
-    handle = cleaned.start()
-    pump.drain()
-    steering.cancel(UUID(handle.id))
-    pump.drain()
-    with pytest.raises(NotRetryable, match="CANCELLED"):
-        steering.retry(UUID(handle.id))
-    timed = too_long.start()
-    pump.advance_time(61)
-    pump.drain()
-    with pytest.raises(NotRetryable, match="compensated"):
-        steering.retry(UUID(timed.id))
 
 
 def test_a_cleanup_over_its_time_is_ended(pump: Pump) -> None:

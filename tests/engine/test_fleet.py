@@ -1,128 +1,24 @@
 """Old and new code side by side: what one worker cannot go on with is left to the other, and blocked if there is none.
 
 Both fleets live in this process: a body is registered for the old code and one for the new, and each message goes to a
-worker of the one or the other.
-"""
+worker of the one or the other."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
-from django_app import signals
-from django_app.models import StepResult, WorkerLease, WorkflowInstance
-from durable_celery import Signal, Workflow, get_version, patched, runtime, step, workflow
+from django_app.models import StepResult, WorkerLease
+from durable_celery import Workflow, get_version, runtime
 from durable_celery.engine import fleet
-from durable_celery.ports import Lease
-from durable_celery.registry import registry
-from durable_celery.workflows import WorkflowDefinition
 from tests.bad_input.test_unknown_names import without
+from tests.engine.fleets import NAME, Fleet, after_the_check, check, go, loan, new_code, old_code, pay, row_of
 from tests.pump import Pump
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-NAME = "fleet.loan"
-go = Signal("go", object)
-
-
-@step(name="fleet.check")
-def check(who: str) -> str:
-    return f"checked {who}"
-
-
-@step(name="fleet.pay")
-def pay(who: str) -> str:
-    return f"paid {who}"
-
-
-def old_code(who: str) -> Workflow[list[str]]:
-    yield from go.wait()  # durable: ok
-    return [(yield from pay(who))]
-
-
-def new_code(who: str) -> Workflow[list[str]]:
-    yield from go.wait()  # durable: ok
-    done: list[str] = []
-    if patched("check"):
-        done.append((yield from check(who)))
-    done.append((yield from pay(who)))
-    return done
-
-
-old_code.__qualname__ = new_code.__qualname__ = old_code.__name__ = new_code.__name__ = "loan"
-loan: WorkflowDefinition[..., Any] = workflow(name=NAME)(old_code)
-
-
-class Fleet:
-    """Live workers by their code; ``take`` makes this process the one of that code."""
-
-    def __init__(self, pump: Pump) -> None:
-        self.pump = pump
-        self.leases: dict[str, Lease] = {}
-
-    def worker(
-        self, name: str, body: Callable[..., Any], *, seconds: float = 10**6, queues: str = "", **options: Any
-    ) -> None:
-        with self.take(body, **options):
-            code = fleet.announcement()
-        self.leases[name] = Lease(
-            id=uuid4(), node=f"{name}@host", boot_id="", pid_ns="", pid=1, start_ticks=1, code=code,
-            queues=queues,
-            expires_at=self.pump.now + timedelta(seconds=seconds),
-        )  # fmt: skip
-        runtime.current().store.open_lease(self.leases[name])
-
-    def gone(self, name: str) -> None:
-        runtime.current().store.close_lease(self.leases.pop(name).id)
-
-    @contextmanager
-    def take(self, body: Callable[..., Any], **options: Any) -> Iterator[WorkflowDefinition[..., Any]]:
-        before = dict(registry._workflows)
-        try:
-            yield workflow(name=NAME, **options)(body)
-        finally:
-            registry._workflows.clear()
-            registry._workflows.update(before)
-
-
-@pytest.fixture
-def fleets(pump: Pump) -> Fleet:
-    return Fleet(pump)
-
-
-@pytest.fixture
-def blocks() -> Iterator[list[str]]:
-    seen: list[str] = []
-
-    def note(instance_id: Any, **_: Any) -> None:
-        seen.append(str(instance_id))
-
-    signals.workflow_blocked.connect(note)
-    yield seen
-    signals.workflow_blocked.disconnect(note)
-
-
-def row_of(handle: Any) -> WorkflowInstance:
-    return WorkflowInstance.objects.get(pk=handle.id)
-
-
-def after_the_check(pump: Pump, fleets: Fleet) -> Any:
-    """A run that a new worker has let in: its check has ended, and nobody has taken that in."""
-    handle = loan.start("ann")
-    with fleets.take(new_code):
-        pump.drain()
-        go.send(handle)
-        (hint,) = pump.ready()
-        pump.deliver(hint)
-    (hint,) = pump.ready()
-    assert hint.name == "fleet.check"
-    return handle
 
 
 def test_an_old_worker_leaves_a_run_of_the_new_way_to_a_new_one(pump: Pump, fleets: Fleet, blocks: list[str]) -> None:
@@ -187,106 +83,6 @@ def test_the_tick_sends_it_on_where_that_message_is_lost(pump: Pump, fleets: Fle
     assert handle.result(timeout=0) == ["checked ann", "paid ann"]
 
 
-def test_with_nobody_of_other_code_it_is_blocked_at_once(pump: Pump, fleets: Fleet, blocks: list[str]) -> None:
-    fleets.worker("old", old_code)
-    handle = after_the_check(pump, fleets)
-    with fleets.take(old_code) as old:
-        pump.deliver(pump.ready()[0])
-        assert handle.status == "BLOCKED"
-        assert "recorded is step fleet.check" in handle.waiting_for
-        assert row_of(handle).blocked_by.split() == [old.fingerprint]
-    assert blocks == [handle.id]
-    with fleets.take(new_code):
-        pump.advance_time(3)
-    assert handle.result(timeout=0) == ["checked ann", "paid ann"]
-
-
-def test_it_is_blocked_within_seconds_of_the_last_one_leaving(pump: Pump, fleets: Fleet, blocks: list[str]) -> None:
-    fleets.worker("new", new_code)
-    handle = after_the_check(pump, fleets)
-    with fleets.take(old_code):
-        pump.deliver(pump.ready()[0])
-        pump.advance_time(9)
-        assert handle.status != "BLOCKED"
-        fleets.gone("new")
-        pump.advance_time(6)
-        assert handle.status == "BLOCKED"
-    assert blocks == [handle.id]
-
-
-def test_a_worker_whose_lease_ran_out_a_while_ago_is_nobody(pump: Pump, fleets: Fleet) -> None:
-    """A busy machine may keep it from renewing for longer than the lease; that must block nothing."""
-    fleets.worker("new", new_code, seconds=10)
-    handle = after_the_check(pump, fleets)
-    with fleets.take(old_code):
-        pump.deliver(pump.ready()[0])
-        pump.advance_time(25)
-        assert handle.status != "BLOCKED"
-        pump.advance_time(20)
-        assert handle.status == "BLOCKED"
-
-
-def test_two_codes_that_both_do_not_fit_block_it(pump: Pump, fleets: Fleet, blocks: list[str]) -> None:
-    def third(who: str) -> Workflow[list[str]]:
-        yield from pay(who)
-        return []
-
-    third.__qualname__ = third.__name__ = "loan"
-    fleets.worker("old", old_code)
-    fleets.worker("third", third)
-    handle = after_the_check(pump, fleets)
-    with fleets.take(old_code) as old:
-        pump.deliver(pump.ready()[0])
-    with fleets.take(third) as other:
-        pump.advance_time(1)
-        assert handle.status == "BLOCKED"
-        assert row_of(handle).blocked_by.split() == [old.fingerprint, other.fingerprint]
-    assert blocks == [handle.id]
-
-
-def test_one_that_does_not_consume_the_queue_is_nobody(pump: Pump, fleets: Fleet, blocks: list[str]) -> None:
-    fleets.worker("elsewhere", new_code, queues="mails\npictures")
-    handle = after_the_check(pump, fleets)
-    with fleets.take(old_code):
-        pump.deliver(pump.ready()[0])
-        assert handle.status == "BLOCKED"
-    assert blocks == [handle.id]
-
-
-def stride(pump: Pump, *, minutes: int) -> None:
-    """A minute at a time, and no look in between: as workers whose queues are long."""
-    for _ in range(minutes):
-        pump.now += timedelta(minutes=1)
-        pump.tick()
-        pump.drain()
-
-
-def test_one_that_consumes_the_queue_is_waited_for_long(pump: Pump, fleets: Fleet, blocks: list[str]) -> None:
-    fleets.worker("new", new_code, queues="mails\nturns")
-    handle = after_the_check(pump, fleets)
-    with fleets.take(old_code):
-        pump.deliver(pump.ready()[0])
-        stride(pump, minutes=50)
-        assert handle.status != "BLOCKED"
-        assert blocks == []
-        stride(pump, minutes=11)
-        assert handle.status == "BLOCKED"
-
-
-def test_one_that_announces_other_code_and_never_takes_it_is_not_waited_for_for_ever(pump: Pump, fleets: Fleet) -> None:
-    fleets.worker("elsewhere", new_code, seconds=10**6)
-    handle = after_the_check(pump, fleets)
-    with fleets.take(old_code):
-        pump.deliver(pump.ready()[0])
-        pump.advance_time(minutes=4)
-        assert handle.status != "BLOCKED"
-        sent = len(pump.sent)
-        pump.advance_time(minutes=2)
-        assert handle.status == "BLOCKED"
-        assert len(pump.sent) - sent < 20
-    assert "recorded is step fleet.check" in handle.waiting_for
-
-
 def test_what_did_not_fit_once_is_not_replayed_again(pump: Pump, fleets: Fleet) -> None:
     runs: list[str] = []
 
@@ -345,19 +141,6 @@ def test_a_version_this_code_has_no_more_is_left_to_code_that_has_it(
         pump.advance_time(3)
         assert handle.result(timeout=0) == 1
     assert blocks == [handle.id]
-
-
-def test_a_bug_of_the_body_blocks_whoever_runs_beside(pump: Pump, fleets: Fleet) -> None:
-    def broken(who: str) -> Workflow[Any]:
-        raise ValueError(who)
-        yield
-
-    broken.__qualname__ = broken.__name__ = "loan"
-    fleets.worker("old", old_code)
-    handle = loan.start("ann")
-    with fleets.take(broken):
-        pump.drain()
-        assert handle.status == "BLOCKED"
 
 
 def test_a_version_one_worker_lacks_is_sent_on_to_one_that_has_it(pump: Pump, fleets: Fleet, blocks: list[str]) -> None:

@@ -20,7 +20,6 @@ from durable_celery import (
     UsageError,
     Workflow,
     WorkflowBlocked,
-    WorkflowFailed,
     get_handle,
     query,
     step,
@@ -38,11 +37,6 @@ class OutOfStock(Exception):
         super().__init__(f"{left} {item} left")
         self.item = item
         self.left = left
-
-
-def noted(seen: list[Any], value: Any) -> int:
-    seen.append(value)
-    return len(seen)
 
 
 @step
@@ -258,24 +252,6 @@ def test_an_update_to_one_that_has_ended_is_refused(handle: Any, pump: Pump) -> 
     assert Message.objects.count() == 0
 
 
-def test_one_that_ends_before_it_takes_it_in_closes_on_the_sender_and_no_retry_runs_it(pump: Pump) -> None:
-    @workflow(name="updates.closing")
-    def closing() -> Workflow[None]:
-        update("set", lambda value: value)
-        yield from end.wait(warn_after=3600)
-        raise WorkflowFailed("as asked")
-
-    handle = closing.start()
-    pump.drain()
-    handle.signal("end")
-    update_id = handle.update("set", 1, wait=False)
-    pump.drain()
-    assert (handle.status, Message.objects.count()) == ("FAILED", 2)
-    with pytest.raises(InstanceClosed, match=r"ended \(FAILED\) before it took update 'set' in"):
-        handle.update("set", 1, update_id=update_id, timeout=0)
-    assert list(Message.objects.values_list("kind", flat=True)) == ["signal"]
-
-
 def test_updates_are_found_by_the_id_of_any_run_and_nothing_by_none(handle: Any, pump: Pump) -> None:
     assert sent(get_handle(handle.run_id), pump, "add", "tea", update_id="x") == 1
     handle_of_nothing = type(handle)("00000000-0000-0000-0000-000000000007")
@@ -308,57 +284,3 @@ def test_the_async_twin_waits_without_a_thread(handle: Any, pump: Pump, monkeypa
 
     monkeypatch.setattr("durable_celery.handle.asyncio.sleep", drain)
     assert async_to_sync(both)() == [1, "b", 2]
-
-
-def test_an_update_committed_with_the_turn_that_ends_the_instance_is_answered(pump: Pump) -> None:
-    @workflow(name="updates.last")
-    def last() -> Workflow[Any]:
-        seen: list[Any] = []
-        update("set", lambda value: noted(seen, value))
-        yield from end.wait(warn_after=3600)
-        return seen
-
-    handle = last.start()
-    pump.drain()
-    update_id = handle.update("set", 1, wait=False)
-    handle.signal("end")
-    pump.drain()
-    assert handle.result(timeout=0) == [1]
-    assert handle.update("set", update_id=update_id, timeout=0) == 1
-
-
-def test_a_retry_that_takes_back_the_turn_keeps_the_answer_it_gave(pump: Pump) -> None:
-    checked: list[int] = []
-
-    @workflow(name="updates.taken_back")
-    def taken_back() -> Workflow[Any]:
-        seen: list[Any] = []
-        update("set", lambda value: noted(seen, value), checked.append)
-        yield from end.wait(warn_after=3600)
-        try:
-            yield from flaky()
-        except Exception:
-            raise WorkflowFailed("flaky") from None
-        return seen
-
-    @step(name="updates.flaky", retry=None)
-    def flaky() -> None:
-        if not failed:
-            failed.append(True)
-            raise LookupError("the first time")
-
-    failed: list[bool] = []
-    handle = taken_back.start()
-    pump.drain()
-    handle.signal("end")
-    pump.deliver(pump.ready()[0])
-    update_id = handle.update("set", 5, wait=False)
-    pump.queue = [hint for hint in pump.queue if hint.step is not None]  # one turn takes in both
-    pump.drain()
-    assert handle.status == "FAILED"
-    assert handle.update("set", update_id=update_id, timeout=0) == 1
-    handle.retry()
-    pump.advance_time(5)
-    assert handle.result(timeout=0) == [5]
-    assert handle.update("set", update_id=update_id, timeout=0) == 1
-    assert checked == [5]

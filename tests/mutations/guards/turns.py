@@ -83,7 +83,7 @@ OF_TURNS = (
         path=TURNS,
         old="if definition.fingerprint in instance.blocked_by:",
         new="if False:",
-        noticed_by=("tests/engine/test_fleet.py::test_it_is_blocked_within_seconds_of_the_last_one_leaving",),
+        noticed_by=("tests/engine/test_fleet_blocking.py::test_it_is_blocked_within_seconds_of_the_last_one_leaving",),
     ),
     Guard(
         name="a child of the last turn that outlives its parent starts",
