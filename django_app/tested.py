@@ -140,10 +140,21 @@ class TestedStore(AnnouncingStore):
         return super().load(instance_id, **options)
 
     def heartbeat(
-        self, step_id: int, token: str, details: str | None, now: datetime, look_at: datetime | None
+        self,
+        step_id: int,
+        token: str,
+        details: str | None,
+        now: datetime,
+        look_at: datetime | None,
+        *,
+        apart: bool = False,
     ) -> Heartbeat:
         """Note a sign of life. Over the test's own connection: another would not see what the test has written."""
         return Attempts.heartbeat(self, step_id, token, details, now, look_at)
+
+    def asked(self, step_id: int, token: str, *, apart: bool = False) -> Heartbeat:
+        """What a heartbeat would learn; over the same connection."""
+        return Attempts.asked(self, step_id, token)
 
     def _outside(self, connection: BaseDatabaseWrapper) -> bool:
         return len(connection.atomic_blocks) <= self._around.get(connection, 0)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -16,3 +17,18 @@ def run_body(body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
 
 async def _awaited(coroutine: Coroutine[Any, Any, Any]) -> Any:
     return await coroutine
+
+
+@contextmanager
+def out_of_the_loop() -> Iterator[None]:
+    """Inside, the event loop of an ``async def`` body is out of sight, so that Django lets the engine query.
+
+    It holds the loop up for that statement. Another thread would have another connection, which sees nothing of what a
+    test has not committed.
+    """
+    loop = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(loop)

@@ -23,8 +23,9 @@ class CurrentStep:
 
     __slots__ = (
         "_beat",
+        "_look",
+        "_told",
         "attempt",
-        "cancel_requested",
         "idempotency_key",
         "instance_id",
         "last_heartbeat",
@@ -42,6 +43,7 @@ class CurrentStep:
         token: str = "",
         last_heartbeat: Any = None,
         beat: Callable[[Any], bool] | None = None,
+        look: Callable[[], bool] | None = None,
     ) -> None:
         self.name = name
         self.idempotency_key = idempotency_key
@@ -49,16 +51,25 @@ class CurrentStep:
         self.instance_id = instance_id
         self.token = token
         self.last_heartbeat = last_heartbeat
-        self.cancel_requested = False
+        self._told = False
         self._beat = beat
+        self._look = look
+
+    @property
+    def cancel_requested(self) -> bool:
+        """Whether the body should stop: its instance is being cancelled, or nobody waits for this attempt any more.
+        Cheap to ask often: at most one look a second goes to the database. Asking is no sign of life."""
+        if not self._told and self._look is not None:
+            self._told = self._look()
+        return self._told
 
     def heartbeat(self, details: Any = None) -> None:
         """Say that the body is alive, and keep ``details`` for the next attempt. Cheap to call often: at most one write
-        a second (more with a short ``heartbeat_timeout``) goes to the database. Learns ``cancel_requested``."""
+        a second (more with a short ``heartbeat_timeout``) goes to the database. Learns ``cancel_requested`` as well."""
         if details is not None:
             self.last_heartbeat = details
         if self._beat is not None and self._beat(details):
-            self.cancel_requested = True
+            self._told = True
 
 
 def current_step() -> CurrentStep:

@@ -5,7 +5,8 @@ Rules of this file:
   (a time-out, a cancel, a lease that ran out) need not wait for the body, and the guarded last UPDATE then finds
   nothing and takes the body's effects back. Holding the row instead would let every sweep wait for users' code.
 - SQLite has one writer at a time: there the first statement is a write, so that the body can never find the lock gone.
-- A heartbeat goes over a connection of its own: on the body's it would lock the row, and nobody would see it.
+- What a body says and asks in a transaction, this one or one that it has begun, goes over a connection of its own: on
+  the body's a heartbeat would lock the row, nobody would see it, and a look might see what was there at its start.
 """
 
 from __future__ import annotations
@@ -94,17 +95,40 @@ class AtomicAttempts(Attempts):
         """Whether it is an error of the database that another try may not meet: locks, deadlocks, lost connections."""
         return isinstance(error, (OperationalError, InterfaceError))
 
-    def heartbeat(
-        self, step_id: int, token: str, details: str | None, now: datetime, look_at: datetime | None
-    ) -> Heartbeat:
-        """Note a sign of life of the current attempt, of an ``atomic`` one at once and for all to see.
+    def joined(self) -> bool:
+        """Whether an attempt that begins on this thread is part of a transaction that is not its own."""
+        return self.in_transaction() and not getattr(_here, "alone", False)
 
-        Not on SQLite: while its transaction is open nobody else can write, so none can cancel or judge it.
+    def heartbeat(
+        self,
+        step_id: int,
+        token: str,
+        details: str | None,
+        now: datetime,
+        look_at: datetime | None,
+        *,
+        apart: bool = False,
+    ) -> Heartbeat:
+        """Note a sign of life of the current attempt; ``apart``: at once and for all to see.
+
+        Not of an ``atomic`` one on SQLite: while it is open nobody else can write, so none can cancel or judge it.
         """
         beat = partial(super().heartbeat, step_id, token, details, now, look_at)
-        if not getattr(_here, "alone", False):
+        if not apart or not self.in_transaction():
             return beat()
-        return Heartbeat(current=True) if self.vendor == "sqlite" else self._apart(beat)
+        if self.vendor == "sqlite":
+            return Heartbeat(current=True) if getattr(_here, "alone", False) else beat()
+        return self._apart(beat)
+
+    def asked(self, step_id: int, token: str, *, apart: bool = False) -> Heartbeat:
+        """What a heartbeat would learn, without one; ``apart``: as it is now.
+
+        Not in a transaction on SQLite: a read would fix what it sees, and the body's next write would be refused.
+        """
+        look = partial(super().asked, step_id, token)
+        if not apart or not self.in_transaction():
+            return look()
+        return Heartbeat(current=True) if self.vendor == "sqlite" else self._apart(look)
 
     def _apart(self, call: Callable[[], T]) -> T:
         def on_its_own() -> T:

@@ -137,7 +137,14 @@ class Attempts(Groups, Clock):
 
     @retried
     def heartbeat(
-        self, step_id: int, token: str, details: str | None, now: datetime, look_at: datetime | None
+        self,
+        step_id: int,
+        token: str,
+        details: str | None,
+        now: datetime,
+        look_at: datetime | None,
+        *,
+        apart: bool = False,
     ) -> Heartbeat:
         """Note a sign of life of the current attempt. ``details`` and ``look_at`` None leave what is there."""
         values: dict[str, Any] = {"heartbeat_at": now}
@@ -146,8 +153,11 @@ class Attempts(Groups, Clock):
         if look_at is not None:
             values["look_at"] = look_at
         current = self.rows(StepResult).filter(pk=step_id, token=token, state__in=t.CLAIMED)
-        if not current.update(**values):
-            return Heartbeat(current=False)
+        return Attempts.asked(self, step_id, token) if current.update(**values) else Heartbeat(current=False)
+
+    def asked(self, step_id: int, token: str, *, apart: bool = False) -> Heartbeat:
+        """What a heartbeat would learn, without one."""
+        current = self.rows(StepResult).filter(pk=step_id, token=token, state__in=t.CLAIMED)
         found = current.values_list("abandoned", "shielded", "instance__cancel_requested_at").first()
         if found is None:
             return Heartbeat(current=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from durable_celery import calls, codec, context, faults, payloads
-from durable_celery.bodies import run_body
+from durable_celery.bodies import out_of_the_loop, run_body
 from durable_celery.core import identity
 from durable_celery.core.failure import Failure, failure_of, timed_out
 from durable_celery.core.retry import seconds_of
@@ -22,6 +23,8 @@ from durable_celery.errors import CompleteLater, NonRetryable, PayloadError, Ret
 from durable_celery.ports import Claimed, OpenStep, TaskEnd
 from durable_celery.registry import registry
 from durable_celery.runtime import Runtime
+
+LOOK_EVERY = 1.0  # seconds between two looks whether a body is asked to stop
 
 
 class Guard(Protocol):
@@ -119,6 +122,7 @@ def in_order(rt: Runtime, name: str) -> Iterator[None]:
 def current_step(rt: Runtime, claimed: Claimed, terms: verdicts.Terms) -> context.CurrentStep:
     """What the body may ask about its attempt."""
     step = claimed.step
+    apart = not rt.store.joined()
     return context.CurrentStep(
         name=step.name,
         idempotency_key=identity.idempotency_key(step.instance_id, step.position),
@@ -126,7 +130,8 @@ def current_step(rt: Runtime, claimed: Claimed, terms: verdicts.Terms) -> contex
         instance_id=str(step.instance_id),
         token=rt.store.token_of(step.id),
         last_heartbeat=codec.decode(claimed.last_heartbeat) if claimed.last_heartbeat else None,
-        beat=_beat(rt, step, terms),
+        beat=_beat(rt, step, terms, apart),
+        look=_look(rt, step, apart),
     )
 
 
@@ -170,7 +175,7 @@ def _later(step: OpenStep, error: RetryLater) -> Outcome:
         return Outcome(failure=failure_of(wrong, final=True), error=wrong)
 
 
-def _beat(rt: Runtime, step: OpenStep, terms: verdicts.Terms) -> Callable[[Any], bool]:
+def _beat(rt: Runtime, step: OpenStep, terms: verdicts.Terms, apart: bool) -> Callable[[Any], bool]:
     every = timedelta(seconds=min(1.0, (terms.heartbeat or 3.0) / 3))
     written: list[datetime] = []
     told = [False]
@@ -184,8 +189,31 @@ def _beat(rt: Runtime, step: OpenStep, terms: verdicts.Terms) -> Callable[[Any],
         silent = None if terms.heartbeat is None else now + timedelta(seconds=terms.heartbeat)
         looks = (x for x in (step.close_at, silent, step.end_by_at) if x is not None)
         faults.reach("heartbeat.before")
-        answer = rt.store.heartbeat(step.id, step.token or "", text, now, min(looks, default=None))
+        with out_of_the_loop():
+            answer = rt.store.heartbeat(step.id, step.token or "", text, now, min(looks, default=None), apart=apart)
         told[0] = answer.cancel_requested or not answer.current
         return told[0]
 
     return beat
+
+
+def _look(rt: Runtime, step: OpenStep, apart: bool) -> Callable[[], bool]:
+    looked: list[tuple[float, float]] = []
+
+    def look() -> bool:
+        moment = time.monotonic(), rt.clock.local().timestamp()  # a testing kit moves the second alone
+        if looked and all(now - before < LOOK_EVERY for now, before in zip(moment, looked[-1], strict=True)):
+            return False
+        looked[:] = [moment]
+        try:
+            with out_of_the_loop():
+                answer = rt.store.asked(step.id, step.token or "", apart=apart)
+        except Exception as error:
+            if not rt.store.away(error):
+                raise
+            with out_of_the_loop():
+                rt.store.close_connections()  # the next use opens another
+            return False
+        return answer.cancel_requested or not answer.current
+
+    return look

@@ -248,10 +248,23 @@ class Store(Protocol):
     def keep_superseded(self, step_id: int, record: AttemptRecord) -> None:
         """Keep a late result for people; changes nothing else."""
 
+    def joined(self) -> bool:
+        """Whether an attempt that begins on this thread is part of a transaction that is not its own."""
+
     def heartbeat(
-        self, step_id: int, token: str, details: str | None, now: datetime, look_at: datetime | None
+        self,
+        step_id: int,
+        token: str,
+        details: str | None,
+        now: datetime,
+        look_at: datetime | None,
+        *,
+        apart: bool = False,
     ) -> Heartbeat:
-        """Note a sign of life of the current attempt."""
+        """Note a sign of life of the current attempt; ``apart``: for all to see, whatever this thread has open."""
+
+    def asked(self, step_id: int, token: str, *, apart: bool = False) -> Heartbeat:
+        """What a heartbeat would learn, without one; ``apart``: as it is now, whatever this thread has open."""
 
     def note_step_unknown(self, step_id: int, waiting_for: str, look_at: datetime) -> None:
         """Leave a claimable row for a worker that knows its step: say so on its instance, look again at ``look_at``."""
