@@ -14,7 +14,7 @@ from django_app.verbs.console import Console, WrongUsage
 from django_app.verbs.plain import read_json
 from durable_celery import codec
 from durable_celery.codec import preview
-from durable_celery.errors import BadValue
+from durable_celery.errors import BadValue, UpdateRejected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,11 @@ def attempt(ask: Callable[[], Any], instance: WorkflowInstance, console: Console
         return Answered(value=ask())
     except BadValue as error:
         raise WrongUsage(str(error)) from None
+    except UpdateRejected as refusal:
+        if not refusal.accepted and refusal.matches(BadValue):
+            raise WrongUsage(refusal.message) from None
+        console.error(f"{instance.chain_id}: {type(refusal).__name__}: {refusal}")
+        return None
     except Exception as refusal:  # noqa: BLE001 - a query raises what the body's own code raises
         console.error(f"{instance.chain_id}: {type(refusal).__name__}: {refusal}")
         return None

@@ -138,7 +138,7 @@ class Handlers:
         """The answer of a query; ``UsageError`` if there is none of this name. Raises what its function raises."""
         function = self._queries.get(name)
         if function is None:
-            raise UsageError(f"the body answers no query {name!r}{_known(self._queries)}")
+            raise BadValue(f"the body answers no query {name!r}{_known(self._queries)}", path="name")
         with scope.looking(self._run, f"query {name!r}"):
             value = function(*values)
         return _refuse_lazy(value, f"query {name!r}")
@@ -148,7 +148,7 @@ class Handlers:
     def _refusal(self, message: Message, known: Update | None, values: Sequence[Any]) -> Failure | None:
         try:
             if known is None:
-                raise UsageError(f"the body takes no update {message.name!r} now{_known(self._updates)}")
+                raise BadValue(f"the body takes no update {message.name!r} now{_known(self._updates)}", path="name")
             _check_call(known.function, values)
             if known.validate is not None:
                 with scope.looking(self._run, f"the validator of update {message.name!r}"):

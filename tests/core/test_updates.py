@@ -84,19 +84,21 @@ def test_a_validator_sees_what_came_before_it_in_the_same_turn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "args", "text"),
+    ("name", "args", "kind", "text"),
     [
-        ("nope", (), "the body takes no update 'nope' now; known are 'add'"),
-        ("add", (), "missing a required argument: 'number'"),
-        ("add", (1, 2), "too many positional arguments"),
+        ("nope", (), "durable_celery.errors.BadValue", "the body takes no update 'nope' now; known are 'add'"),
+        ("add", (), "TypeError", "missing a required argument: 'number'"),
+        ("add", (1, 2), "TypeError", "too many positional arguments"),
     ],
 )
-def test_what_the_body_cannot_take_is_rejected(name: str, args: tuple[Any, ...], text: str) -> None:
+def test_what_the_body_cannot_take_is_rejected(name: str, args: tuple[Any, ...], kind: str, text: str) -> None:
     run = Driver(counting)
     run.turn()
     rejected = run.update(name, *args)
     run.turn()
-    assert text in failure_of(run.rejected[rejected]).message
+    failure = failure_of(run.rejected[rejected])
+    assert text in failure.message
+    assert failure.type == kind
     assert run.state == "WAITING"
 
 
