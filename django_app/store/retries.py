@@ -47,7 +47,7 @@ def retried(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
                 return method(store, *args, **kwargs)
             except DatabaseError as error:
                 if not_migrated(error):
-                    raise NotConfigured(_what_to_do(store.alias, error)) from error
+                    raise NotConfigured(what_to_do(store.alias, error)) from error
                 if store.in_transaction() or not passing(error) or time.monotonic() >= give_up_at:
                     raise
             # Jitter: writers that met once must not meet again and again.
@@ -92,7 +92,13 @@ def _code(error: BaseException) -> Any:
     return getattr(error.__cause__, "sqlstate", None) or getattr(error.__cause__, "pgcode", None)
 
 
-def _what_to_do(alias: str, error: BaseException) -> str:
+def is_ours(error: BaseException) -> bool:
+    """Whether the table that such an error names is one of the engine's."""
+    return "durable_celery_" in str(error)
+
+
+def what_to_do(alias: str, error: BaseException) -> str:
+    """What is missing, and the command that brings it."""
     command = "manage.py migrate" + ("" if alias == "default" else f" --database {alias}")
     first = str(error.args[-1]).splitlines()[0]
     return f"migrations of durable_celery are not applied to database {alias!r} ({first}); run {command}"

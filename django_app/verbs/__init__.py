@@ -3,7 +3,7 @@
 Rules of this package:
 - A module's docstring begins with the help of its verb. ``arguments(parser)`` says what it takes, ``run(options,
   console)`` does it and returns the exit code: 0 fine, 1 a finding or a refusal. What was asked wrongly raises
-  ``WrongUsage``: 2, and then nothing was done.
+  ``WrongUsage``: 2, and then nothing was done. Tables that are not there are a finding, whatever verb meets them.
 - A verb that reads has ``--json`` and then writes one JSON document on stdout, nothing else.
 - Nothing here knows Django's commands or Celery's: both command lines offer the same verbs.
 """
@@ -16,8 +16,13 @@ import pkgutil
 from types import ModuleType
 from typing import Any
 
+from django.db import DatabaseError
+
+from django_app.models.querysets import engine_alias
+from django_app.store.retries import is_ours, not_migrated, what_to_do
 from django_app.verbs.console import Console as Console
 from django_app.verbs.console import WrongUsage as WrongUsage
+from durable_celery.errors import NotConfigured
 
 NOT_VERBS = {"acting", "answering", "console", "plain", "stepping", "target"}
 
@@ -44,6 +49,14 @@ def run(options: Any, console: Console) -> int:
     except WrongUsage as error:
         console.error(str(error))
         return 2
+    except NotConfigured as error:
+        console.error(str(error))
+        return 1
+    except DatabaseError as error:
+        if not (not_migrated(error) and is_ours(error)):
+            raise
+        console.error(what_to_do(engine_alias(), error))
+        return 1
 
 
 def _module(verb: str) -> ModuleType:

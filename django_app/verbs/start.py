@@ -7,7 +7,7 @@ from typing import Any
 
 from django_app.verbs.console import Console, WrongUsage
 from django_app.verbs.plain import read_call, read_json
-from durable_celery.errors import DurableError, KeyConflict, WorkflowNotFound
+from durable_celery.errors import DurableError, KeyConflict, NotConfigured, WorkflowNotFound
 from durable_celery.registry import registry
 
 
@@ -35,6 +35,8 @@ def run(options: Any, console: Console) -> int:
     except KeyConflict as refusal:
         console.error(str(refusal))
         return 1
+    except NotConfigured:
+        raise
     except (DurableError, TypeError) as error:
         raise WrongUsage(str(error)) from None
     console.line(handle.id)

@@ -7,20 +7,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 
 from django_app.models import StepResult, WorkflowInstance
 from durable_celery import NotConfigured, Signal, Workflow, workflow
 from durable_celery.celery.current_app import current_app
 from durable_celery.engine import turns
 from tests.bad_input.test_unknown_names import let_patience_pass
+from tests.django_app.test_command import durable
 from tests.effects import effects
 from tests.processes import ROOT, Worker, eventually
 from tests.project.testapp.workflows import sequence
@@ -74,6 +75,52 @@ def test_a_message_without_its_table_says_what_to_do(pump: Pump) -> None:
     told.send(handle, 2)
     pump.drain()
     assert handle.result(timeout=0) == 2
+
+
+@pytest.mark.parametrize(
+    ("verb", "table", "column"),
+    [
+        (("list",), "durable_celery_workflowinstance", ""),
+        (("list",), "durable_celery_workflowinstance", "status_text"),
+        (("show", "ID"), "durable_celery_stepresult", ""),
+        (("history", "ID"), "durable_celery_stepresult", ""),
+        (("cancel", "ID"), "durable_celery_workflowinstance", ""),
+        (("cancel", "ID"), "durable_celery_message", ""),
+        (("signal", "ID", "absent.told", "--payload", "1"), "durable_celery_mailbox", ""),
+        (("start", "absent.listening"), "durable_celery_mailbox", ""),
+        (("purge",), "durable_celery_workflowinstance", ""),
+    ],
+)
+def test_a_verb_without_a_table_or_column_says_what_to_do_and_that_it_is_no_wrong_usage(
+    pump: Pump, verb: tuple[str, ...], table: str, column: str
+) -> None:
+    handle = listening.start()
+    pump.drain()
+    with renamed(table, column):
+        code, out, err = durable(*(handle.id if word == "ID" else word for word in verb))
+    assert (code, out) == (1, "")
+    assert "migrations of durable_celery are not applied to database 'default' (" in err
+    assert (column or table) in err
+    assert err.endswith("run manage.py migrate\n")
+    assert WorkflowInstance.objects.count() == 1
+
+
+def test_a_verb_that_meets_a_missing_table_of_the_project_does_not_speak_of_ours(
+    pump: Pump, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = listening.start()
+    with connection.cursor() as cursor, pytest.raises(DatabaseError) as caught:
+        cursor.execute("SELECT * FROM shop_order")
+    monkeypatch.setattr("django_app.verbs.show.run", _raise(caught.value))
+    with pytest.raises(DatabaseError, match="shop_order"):
+        durable("show", handle.id)
+
+
+def _raise(error: Exception) -> Callable[..., int]:
+    def run(*_: object) -> int:
+        raise error
+
+    return run
 
 
 @pytest.fixture
