@@ -22,6 +22,7 @@ OPEN_STEPS = f"SELECT id FROM {STEPS} WHERE finished_at IS NULL ORDER BY id DESC
 OPEN_DOORS = f"SELECT instance_id FROM {DOORS} WHERE closed_at IS NULL ORDER BY instance_id DESC LIMIT %s FOR UPDATE"
 TICKS = "SELECT id FROM durable_celery_engineheartbeat ORDER BY id LIMIT %s FOR UPDATE"  # somebody always wants it
 ROWS = 300
+PATIENCE = 5  # seconds for a lock: one that is frozen holds it until this driver, which would be waiting, thaws it
 
 
 @dataclass(kw_only=True)
@@ -113,7 +114,11 @@ class Postgres(Server):
     def connection(self) -> Iterator[Any]:
         import psycopg
 
-        with closing(psycopg.connect(dbname=self.name, autocommit=True, connect_timeout=5, **self.address)) as opened:
+        patience = f"-c lock_timeout={PATIENCE}s"
+        opened = psycopg.connect(
+            dbname=self.name, autocommit=True, connect_timeout=5, options=patience, **self.address
+        )  # fmt: skip
+        with closing(opened):
             yield opened.cursor()
 
     def halt(self, *, hard: bool) -> None:
@@ -142,7 +147,10 @@ class MariaDB(Server):
     def connection(self) -> Iterator[Any]:
         import pymysql
 
-        opened = pymysql.connect(database=self.name, autocommit=True, connect_timeout=5, **self.address)
+        patience = f"SET innodb_lock_wait_timeout = {PATIENCE}"
+        opened = pymysql.connect(
+            database=self.name, autocommit=True, connect_timeout=5, init_command=patience, **self.address
+        )  # fmt: skip
         with closing(opened):
             yield opened.cursor()
 
