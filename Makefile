@@ -1,7 +1,7 @@
 # make demo      the example shop: 500 orders through killed workers, checked to the last unit of stock
 # make test      style, types, directions, then the tests on every pair of database and broker found here
 # make check     style, types, directions alone
-# make nightly   what `make test` leaves out: more examples, what takes minutes or measures time, every version supported
+# make nightly   what `make test` leaves out: more examples, kills by hundreds, long or measured runs, every version supported
 # make chaos     mixed workflows while workers, broker and database break: SEED= DURATION= PAIR= DATABASE_URL= BROKER_URL=
 # make docs      the documentation, as HTML in docs/_build
 #
@@ -38,6 +38,10 @@ nightly: $(VENV)/.test $(VENV)/.nightly
 	$(BIN)/python tests/run.py --night-alone $(ARGS)
 	$(BIN)/python -m tests.mutations --output benchmarks/mutations.txt
 	$(BIN)/python benchmarks/recovery.py --output benchmarks/recovery.txt
+	$(BIN)/python benchmarks/recovery.py --in-flight 200 --output benchmarks/recovery_in_flight.txt
+	TEST_DB=postgres TEST_BROKER=redis $(BIN)/python -m benchmarks.atomic_kills --kills 200
+	TEST_DB=postgres TEST_BROKER=redis $(BIN)/python -m benchmarks.cancel_offsets --purchases 500
+	$(BIN)/python benchmarks/loan_deploy.py --instances 10000
 	TEST_DB=postgres TEST_BROKER=redis $(BIN)/python -m benchmarks.purge
 	$(BIN)/python benchmarks/chaos.py --seeds 3
 	PYENV_VERSION="$$(pyenv versions --bare 2>/dev/null | grep -E '^3\.1[0-3]\.' | paste -sd: -)" $(BIN)/nox

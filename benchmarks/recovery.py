@@ -13,7 +13,7 @@ among theirs, and only how often it runs is judged, not how soon.
   the kill: the lease must run out first
 
 Prints a table, and exits 1 where a bound is broken or a step did not run exactly twice. Services are found or started
-as for the tests (tests/project/surroundings.py). `make nightly` keeps the last output in benchmarks/recovery.txt.
+as for the tests (tests/project/surroundings.py). `make nightly` keeps the last output of both.
 """
 
 from __future__ import annotations
