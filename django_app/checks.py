@@ -18,13 +18,15 @@ from django.core.checks import CheckMessage, Error, Warning, register
 from django.db import DatabaseError, connections
 
 from durable_celery import lints
-from durable_celery.conf import settings_of
+from durable_celery.conf import Settings, settings_of
 from durable_celery.errors import DurableError
 from durable_celery.registry import registry
 
 SUPPORTED = {"postgresql": "PostgreSQL 14", "mysql": "MariaDB 10.11 or MySQL 8", "sqlite": "SQLite 3.37"}
 
 TO_COME = {
+    "INLINE_SECONDS": "no step runs in the task of the one before it",
+    "INLINE_STEPS": "no step runs in the task of the one before it",
     "MIDDLEWARE": "nothing is called around turns and attempts",
     "PAYLOAD_KEYS": "arguments and results are stored unencrypted",
     "PAYLOAD_STORAGE": "a value over PAYLOAD_LIMIT is refused",
@@ -42,8 +44,9 @@ def check_settings(app_configs: Any, **_: Any) -> list[CheckMessage]:
 @register("durable_celery")
 def check_settings_to_come(app_configs: Any, **_: Any) -> list[CheckMessage]:
     """A key that is accepted and does nothing yet must not be relied on."""
-    given = getattr(settings, "DURABLE_CELERY", {})
-    keys = [key for key in TO_COME if isinstance(given, dict) and given.get(key)]
+    asked = settings_of(getattr(settings, "DURABLE_CELERY", {}))[0]
+    values = {key: getattr(asked, key.lower()) for key in TO_COME}
+    keys = [key for key, value in values.items() if value and value != getattr(Settings(), key.lower())]
     return [Warning(f"DURABLE_CELERY[{key!r}] has no effect in this version: {TO_COME[key]}.",
                     hint="Leave it out until the changelog says that it is there.",
                     id="durable_celery.W004") for key in keys]  # fmt: skip

@@ -57,6 +57,15 @@ def test_a_key_that_does_nothing_yet_is_a_warning_that_says_what_is_not_done() -
     assert "unencrypted" in found[0].msg
 
 
+@pytest.mark.parametrize(
+    ("value", "told"), [(50, True), (20, False), (0, False)], ids=["other", "the default", "what is done anyway"]
+)
+def test_a_project_that_asks_for_inline_steps_is_told_that_there_are_none(value: int, told: bool) -> None:
+    with override_settings(DURABLE_CELERY={"INLINE_STEPS": value, "INLINE_SECONDS": 5}):
+        found = messages()
+    assert ["'INLINE_STEPS'" in message.msg for message in found] == [True] * told
+
+
 def test_an_unknown_database_is_an_error_that_lists_those_there_are() -> None:
     with override_settings(DURABLE_CELERY={"DATABASE": "durabel"}):
         found = messages()
