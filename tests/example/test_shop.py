@@ -19,11 +19,12 @@ def manage(data_dir: Path, *arguments: str, seconds: float = 120, **env: str) ->
     return subprocess.run(command, cwd=EXAMPLE, env=others | own | env, capture_output=True, text=True, timeout=seconds)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "command", ["check", "makemigrations --check --dry-run shop loans", "test shop loans --exclude-tag crashes"]
 )
 def test_the_shop_is_in_order(command: str, tmp_path: Path) -> None:
-    result = manage(tmp_path, *command.split())
+    result = manage(tmp_path, *command.split(), seconds=500)
     assert result.returncode == 0, result.stdout + result.stderr
 
 

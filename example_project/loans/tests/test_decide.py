@@ -11,6 +11,7 @@ from django.test import TransactionTestCase
 from django_app.models import WorkflowInstance
 from durable_celery import Workflow, set_status, workflow
 from durable_celery.registry import registry
+from durable_celery.testing.replaying import disagreement_elsewhere, recorded
 from loans.models import Application, ComplianceReport, Payout
 from loans.steps import check_credit, pay_out
 from loans.workflows import Approval, approval, decide
@@ -30,6 +31,10 @@ class DecideTests(TransactionTestCase):
         self.pump = Pump()
         self.pump.__enter__()
         self.addCleanup(self.pump.__exit__, None, None, None)
+
+    def tearDown(self) -> None:
+        """Whatever has run asks for the same again under other hash seeds."""
+        self.assertIsNone(disagreement_elsewhere([recorded(run.pk) for run in WorkflowInstance.objects.all()]))
 
     def apply(self, amount: int = 1000, income: int = 2000) -> tuple[Application, Any]:
         application = Application.objects.create(applicant="Ann", amount=Decimal(amount), income=Decimal(income))
