@@ -236,18 +236,19 @@ class WorkflowHandle(HandleTwins[R]):
     def skip(self, position: str, result: Any = None) -> None:
         """Go on as if what stands at ``position`` had ended with ``result``.
 
-        An open step ends SUCCEEDED with it. Of a FAILED instance the last failed step gets it, and all else is as with
-        ``retry``. Of a BLOCKED instance whose body does not fit the journal there, what is recorded is set aside
-        (``"2"`` is then ``"2!1"``) and a row of what the body asks for takes its place. ``BadValue`` if nothing is
-        there, ``StepClosed`` if it has ended, ``NotRetryable`` with the reason if the body has gone on since.
+        An open step ends SUCCEEDED with it. Of a FAILED instance the last failed step gets it, and the instance is
+        reopened as by ``retry``. Of a BLOCKED instance whose body does not fit the journal there, what is recorded is
+        set aside (``"2"`` is then ``"2!1"``) and a row of what the body asks for takes its place. ``BadValue`` if
+        nothing is there, ``StepClosed`` if it has ended, ``NotRetryable`` with the reason if the body has gone on.
         """
         repair.skip(self._id(), position, result)
 
     def retry_step(self, position: str) -> None:
         """Try the step at ``position`` again now: one that waits for its next attempt is due at once.
 
-        One that FAILED starts afresh, if the body has not gone on since. ``NotRetryable`` says why not: it is RUNNING,
-        it has a result, the body has seen it fail. ``BadValue`` if no step is there.
+        One that FAILED starts afresh, if the body has not gone on since; a FAILED instance is reopened by that as by
+        ``retry``. ``NotRetryable`` says why not: it is RUNNING, it has a result, the body has seen it fail.
+        ``BadValue`` if no step is there.
         """
         repair.retry_step(self._id(), position)
 

@@ -2,7 +2,8 @@
 
 Rules of this file:
 - A state changes only along an edge of these tables; the store's guarded UPDATEs take their WHERE from ``sources``.
-- A final state has no edge but ``retry()``'s, from FAILED or CANCELLED, and a poll's, whose result was not liked.
+- A final state has no edge but ``retry()``'s, from FAILED, which ``skip`` and ``retry_step`` include; of a step also a
+  poll's, whose result was not liked.
 - PAUSED is an overlay (``paused_at``) over any open state, so it has no edges of its own.
 """
 
@@ -35,7 +36,7 @@ INSTANCE: Final[dict[str, tuple[str, ...]]] = {
     COMPENSATING: (COMPENSATING, BLOCKED, FAILED, CANCELLED, TERMINATED),
     COMPLETED: (),
     FAILED: (RUNNING,),
-    CANCELLED: (RUNNING,),
+    CANCELLED: (),
     TERMINATED: (),
     CONTINUED: (),
 }

@@ -21,11 +21,11 @@ def test_every_instance_is_open_or_final() -> None:
 
 
 def test_a_final_state_never_changes_by_itself() -> None:
-    """FAILED and CANCELLED are left by retry() alone, to RUNNING."""
+    """FAILED is left by retry() alone, to RUNNING; nothing else is left at all."""
     assert {state: t.INSTANCE[state] for state in t.FINAL_STATES} == {
         t.COMPLETED: (),
         t.FAILED: (t.RUNNING,),
-        t.CANCELLED: (t.RUNNING,),
+        t.CANCELLED: (),
         t.TERMINATED: (),
         t.CONTINUED: (),
     }
