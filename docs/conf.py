@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version as installed_version
+from durable_celery import __version__
 
 project = "durable_celery"
 author = "The durable_celery authors"
 copyright = "The durable_celery authors"
-release = version = installed_version("durable_celery")
+release = version = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.intersphinx"]
 source_suffix = {".md": "markdown"}
