@@ -83,7 +83,7 @@ def get_handle(id: str | UUID) -> WorkflowHandle[Any]:
     """
     row = runtime.current().store.find(_id_of(id))
     if row is None:
-        raise InstanceNotFound(f"there is no workflow instance {id!s}", instance_id=str(id))
+        raise InstanceNotFound.of(id)
     return WorkflowHandle(str(row.chain_id))
 
 

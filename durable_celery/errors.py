@@ -233,6 +233,15 @@ class KeyConflict(DurableError):
 class InstanceNotFound(DurableError):
     """No instance has this id or key."""
 
+    @classmethod
+    def of(cls, id: object) -> InstanceNotFound:
+        """Of an id that nothing is stored under."""
+        return cls(
+            f"there is no workflow instance {id}: it was never started, its start was rolled back, or it was purged; "
+            "check the id",
+            instance_id=str(id),
+        )
+
 
 class InstanceClosed(DurableError):
     """The instance has ended; the message was not stored."""

@@ -202,7 +202,7 @@ def _check_position(position: Any) -> None:
 def _newest(instance_id: UUID) -> InstanceRow:
     row = runtime.current().store.find(instance_id)
     if row is None:
-        raise InstanceNotFound(f"there is no workflow instance {instance_id}", instance_id=str(instance_id))
+        raise InstanceNotFound.of(instance_id)
     return row
 
 

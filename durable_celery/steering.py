@@ -174,7 +174,7 @@ def token_at(instance_id: UUID, position: str) -> str:
     store = runtime.current().store
     row = store.find(instance_id)
     if row is None:
-        raise InstanceNotFound(f"there is no workflow instance {instance_id}", instance_id=str(instance_id))
+        raise InstanceNotFound.of(instance_id)
     group = position.rpartition(".")[0]
     step = next((s for s in store.open_steps(row.id, members=bool(group)) if s.position == position), None)
     if step is None:

@@ -40,7 +40,7 @@ class Chains(Connected):
             chain_id = chains.first()
             found = self._newest_of(chain_id, locked) if chain_id is not None else None
         if found is None:
-            raise InstanceNotFound(f"there is no workflow instance {instance_id}", instance_id=str(instance_id))
+            raise InstanceNotFound.of(instance_id)
         return found
 
     def change_newest(self, instance_id: UUID, guard: Q, **values: Any) -> tuple[Newest, bool]:

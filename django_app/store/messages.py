@@ -50,11 +50,7 @@ class Messages(Connected):
             chain_id = chains.first() or instance_id
             found = self._share_mailbox(chain_id) if chain_id != instance_id else None
         if found is None:
-            raise InstanceNotFound(
-                f"there is no workflow instance {instance_id}: it was never started, its start was rolled back, "
-                "or it was purged; check the id",
-                instance_id=str(instance_id),
-            )
+            raise InstanceNotFound.of(instance_id)
         (closed_at,) = found
         if closed_at is not None:
             runs = self.rows(WorkflowInstance).filter(chain_id=chain_id).order_by("-run_number")

@@ -25,7 +25,7 @@ def answer(instance_id: UUID, name: str, args: Sequence[Any]) -> Any:
     newest = rt.store.find(instance_id)
     loaded = rt.store.load(newest.id) if newest is not None else None
     if loaded is None:
-        raise InstanceNotFound(f"there is no workflow instance {instance_id}", instance_id=str(instance_id))
+        raise InstanceNotFound.of(instance_id)
     row = loaded.instance
     if row.state == transitions.BLOCKED:
         raise WorkflowBlocked(
