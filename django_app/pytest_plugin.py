@@ -41,5 +41,6 @@ def durable(request: pytest.FixtureRequest) -> Iterator[Harness]:
     from durable_celery.testing.harness import Harness
 
     marker = request.node.get_closest_marker("durable")
-    with Harness(**(marker.kwargs if marker is not None else {})) as harness:
+    args, kwargs = (marker.args, marker.kwargs) if marker is not None else ((), {})
+    with Harness(*args, **kwargs) as harness:
         yield harness

@@ -131,6 +131,7 @@ class WorkflowHandle(HandleTwins[R]):
                 f"result() of instance {self.id} inside atomic(): what is not committed cannot run, and an open "
                 "transaction may not see the end; call it after the block"
             )
+        runtime.current().idle()
         row = self._row()
         if row.state in transitions.FINAL_STATES:
             return row, None
@@ -140,6 +141,8 @@ class WorkflowHandle(HandleTwins[R]):
             raise TimeoutError(
                 f"workflow {row.name} instance {self.id} is {self.status} after {wait.seconds:g} s: {self.waiting_for}"
             )
+        if wait.deadline is None:
+            runtime.current().refuse_endless(f"result() of instance {self.id}, which waits for {self.waiting_for}")
         return row, wait.pause()
 
     def signal(self, name: str, payload: Any = None, signal_id: str | None = None) -> None:
@@ -288,7 +291,7 @@ class WorkflowHandle(HandleTwins[R]):
     def _row(self) -> InstanceRow:
         row = runtime.current().store.find(self._id())
         if row is None:
-            raise InstanceNotFound(f"there is no workflow instance {self.id}", instance_id=self.id)
+            raise InstanceNotFound.of(self.id)
         return row
 
 

@@ -84,6 +84,9 @@ class Runtime:
     announce: Callable[[str, Any], None] = lambda event, instance_id: None  # Django's signals, after the commit
     decide: Callable[[Callable[..., Any], Any], Any] = lambda take, journal: take(journal)  # the testing kit's check
     idle: Callable[[], None] = lambda: None  # called while somebody waits; the testing kit then plays the worker
+    refuse_endless: Callable[[str], None] = lambda what: (
+        None
+    )  # called before a wait for ever; the testing kit's ends it
     lasting: bool = False  # the testing kit's: only its settings follow those of the project
 
 

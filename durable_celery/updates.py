@@ -84,7 +84,7 @@ def look(sent: Sent, *, seconds: float | None, is_over: bool) -> Answer | None:
         return _answer(sent, found)
     row = store.find(sent.instance_id)
     if row is None:
-        raise InstanceNotFound(f"there is no workflow instance {sent.instance_id}", instance_id=str(sent.instance_id))
+        raise InstanceNotFound.of(sent.instance_id)
     if found is not None and _has_ended(row):
         if store.withdraw_update(found.id):
             raise _closed(sent, row)
@@ -97,6 +97,8 @@ def look(sent: Sent, *, seconds: float | None, is_over: bool) -> Answer | None:
             f"{row.chain_id} is {row.waiting_for}. It is kept, and taken in once the instance goes on",
             instance_id=str(row.chain_id), waiting_for=row.waiting_for,
         )  # fmt: skip
+    if seconds is None:
+        runtime.current().refuse_endless(f"update {sent.name!r} of instance {sent.instance_id}, which is {row.state}")
     return None
 
 

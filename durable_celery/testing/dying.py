@@ -138,7 +138,7 @@ class Kept:
 def installed(harness: Harness, process: Process, begin: datetime) -> Iterator[None]:
     """The parts of the harness anew, as a process that starts; those from before come back."""
     before = runtime.current()
-    parts = harness._clock, harness._store, harness._transport, harness._process
+    parts = harness._clock, harness._store, harness._transport, harness._process, harness._parts
     harness._install(before, begin)
     harness._process = process.at_work
     checks, harness.check = harness.check, harness.check and not process.is_to_die
@@ -146,6 +146,6 @@ def installed(harness: Harness, process: Process, begin: datetime) -> Iterator[N
     try:
         yield
     finally:
-        harness._clock, harness._store, harness._transport, harness._process = parts
+        harness._clock, harness._store, harness._transport, harness._process, harness._parts = parts
         harness.check = checks
         runtime.install(before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import datetime, timedelta, timezone
@@ -14,7 +15,7 @@ from durable_celery.celery.inline import InlineTransport, MovedClock
 from durable_celery.celery.transport import CeleryTransport
 from durable_celery.core import transitions
 from durable_celery.core.failure import Failure
-from durable_celery.errors import NonDeterminism, UsageError, type_name
+from durable_celery.errors import BadValue, NonDeterminism, UsageError, type_name
 from durable_celery.messages import Signal
 from durable_celery.ports import TestedStore
 from durable_celery.runtime import Runtime
@@ -48,7 +49,12 @@ class Harness:
 
     def __init__(self, *, now: datetime | None = None, check: bool = True) -> None:
         self.check = check
+        if now is not None and (not isinstance(now, datetime) or now.utcoffset() is None):
+            raise BadValue(f"now={now!r:.80} is not allowed, expected a datetime with a time zone", path="now")
         self._begin = now
+        self._parts: Runtime | None = None  # while it is open
+        self._thread = threading.get_ident()
+        self._at_work = threading.RLock()
         self._mocks = ExitStack()
         self._before: Runtime | None = None
         self._clock: MovedClock
@@ -57,8 +63,11 @@ class Harness:
         self._process: Callable[[], AbstractContextManager[object]] = nullcontext  # in which a message is worked on
 
     def __enter__(self) -> Harness:
+        if self._parts is not None:
+            raise UsageError("this kit is open already; open another one by Harness(), or use it as it is")
         self._before = runtime.current()
-        self._install(self._before, self._begin or datetime.now(timezone.utc))
+        # In UTC: elsewhere a day is not always 24 hours.
+        self._install(self._before, (self._begin or datetime.now(timezone.utc)).astimezone(timezone.utc))
         return self
 
     def _install(self, outer: Runtime, begin: datetime) -> None:
@@ -67,15 +76,19 @@ class Harness:
         self._transport = InlineTransport(
             CeleryTransport(outer.settings), self._clock, node="test", after_body=self._store.run_committed
         )
-        runtime.install(
-            Runtime(store=self._store, transport=self._transport, settings=outer.settings, clock=self._clock,
-                    announce=outer.announce, decide=self._decide, idle=self._settle, lasting=True)
+        self._parts = Runtime(
+            store=self._store, transport=self._transport, settings=outer.settings, clock=self._clock,
+            announce=outer.announce, decide=self._decide, idle=self._play_worker, refuse_endless=self._refuse_endless,
+            lasting=True,
         )  # fmt: skip
+        self._thread = threading.get_ident()
+        runtime.install(self._parts)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._mocks.close()
+        self._parts = None
         runtime.install(self._before)
 
     @property
@@ -108,7 +121,16 @@ class Harness:
     def start(self, workflow: Any, /) -> Run[Any]: ...
     def start(self, workflow: Any, /, *args: Any, **kwargs: Any) -> Run[Any]:
         """Start a workflow, and run what can be run at this moment. Inside ``atomic()`` nothing runs before its end."""
-        handle = workflow.start(*args, **kwargs) if hasattr(workflow, "start") else canvases.run(workflow)
+        self._refuse_closed("start")
+        if hasattr(workflow, "start"):
+            handle = workflow.start(*args, **kwargs)
+        elif args or kwargs or self._transport.plain(workflow) is None:
+            raise BadValue(
+                f"a run takes a workflow and its arguments, or a Celery signature such as task.s(...) alone; got "
+                f"{workflow!r:.80}. A step by itself runs without the kit: step.call(...)", path="workflow"
+            )  # fmt: skip
+        else:
+            handle = canvases.run(workflow)
         self._settle()
         return Run(handle, self._steps_of)
 
@@ -118,6 +140,7 @@ class Harness:
 
     def signal(self, target: Any, signal: Signal[Any] | str, payload: Any = None, signal_id: str | None = None) -> None:
         """Send a message to a run, handle or id, by a ``Signal`` or a name, and run what follows at this moment."""
+        self._refuse_closed("signal")
         with self._process():
             if isinstance(signal, str):
                 handle_of(target).signal(signal, payload, signal_id)
@@ -133,10 +156,17 @@ class Harness:
     def advance_time(self, seconds: float | timedelta = 0, **duration: float) -> None:
         """Let this much time pass (``days=3``, a timedelta or seconds): what falls due happens at its own time."""
         self._refuse_inside("advance_time")
-        given = seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds)
-        target = self.now + given + timedelta(**duration)
+        try:
+            given = seconds if isinstance(seconds, timedelta) else timedelta(seconds=seconds)
+            target = self.now + given + timedelta(**duration)
+        except (TypeError, ValueError, OverflowError) as error:
+            what = ", ".join([repr(seconds), *(f"{name}={value!r}" for name, value in duration.items())])
+            raise BadValue(
+                f"advance_time({what}): {error}; expected seconds, a timedelta, or days=, hours=, minutes=, weeks=, up "
+                "to the year 9999", path="seconds"
+            ) from None  # fmt: skip
         if target < self.now:
-            raise UsageError(f"advance_time cannot go back by {self.now - target}")
+            raise BadValue(f"advance_time cannot go back by {self.now - target}", path="seconds")
         self._settle()
         self._hop_until(target, lambda: False)
         self._clock.at = max(target, self.now)
@@ -185,6 +215,7 @@ class Harness:
         ``return_value`` is returned. Retries, time-outs and encoding are those of the real step; a child whose mock
         raises ends FAILED. ``.calls`` of what is returned are the calls so far, as ``unittest.mock.call`` values.
         """
+        self._refuse_closed("mock")
         return mocks.install(target, self._mocks, return_value=return_value, side_effect=side_effect)
 
     def crash_everywhere(
@@ -230,18 +261,34 @@ class Harness:
 
     def _settle(self) -> None:
         """Run all that can be run at this moment, unless the test stands in a transaction of its own."""
-        while not self._store.in_transaction():
-            with self._process():
-                self._store.run_committed()
-            if not self._transport.hints:
-                return
-            with self._process():
-                self._transport.run_next()
+        with self._at_work:
+            while not self._store.in_transaction():
+                with self._process():
+                    self._store.run_committed()
+                if not self._transport.hints:
+                    return
+                with self._process():
+                    self._transport.run_next()
+
+    def _play_worker(self) -> None:
+        """While tested code waits. Not beside a thread that does so already."""
+        if self._at_work.acquire(blocking=False):
+            try:
+                self._settle()
+            finally:
+                self._at_work.release()
+
+    def _refuse_endless(self, what: str) -> None:
+        if threading.get_ident() == self._thread:
+            raise UsageError(
+                f"{what}: without a timeout this waits for ever, for in the testing kit time stands still while a test "
+                "waits; let it pass by durable.finish(run) or durable.advance_time(...), or send what is waited for"
+            )
 
     def _hop_until(self, target: datetime | None, done: Callable[[], bool]) -> None:
         for _ in range(HOPS):
             due_at = self._store.next_look()
-            if due_at is None or (target is not None and due_at > target) or done():
+            if done() or due_at is None or (target is not None and due_at > target):
                 return
             self._hop(due_at)
         raise AssertionError(
@@ -265,7 +312,16 @@ class Harness:
         begun = dict.fromkeys(claim for claim in self._store.begun if claim[0] in runs)
         return [name for _, _, name in begun]
 
+    def _refuse_closed(self, what: str) -> None:
+        if self._parts is None:
+            raise UsageError(
+                f"durable.{what}() outside its block: the kit works inside 'with Harness() as durable:' alone"
+            )
+        if runtime.current() is not self._parts:
+            raise UsageError(f"durable.{what}() while another kit is open inside this one: use that one till its end")
+
     def _refuse_inside(self, what: str) -> None:
+        self._refuse_closed(what)
         if self._store.in_transaction():
             raise UsageError(
                 f"durable.{what}() inside atomic(): what is not committed cannot run; call it after the block"

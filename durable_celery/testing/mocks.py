@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -11,7 +11,7 @@ from unittest import mock
 
 from durable_celery import runtime
 from durable_celery.core import scope
-from durable_celery.errors import UsageError
+from durable_celery.errors import BadValue, UsageError
 from durable_celery.registry import registry
 from durable_celery.steps import Step
 from durable_celery.workflows import WorkflowDefinition
@@ -56,10 +56,21 @@ def install(target: Any, stack: ExitStack, *, return_value: Any = None, side_eff
     ``side_effect`` is an exception to raise, a function to call instead, or an iterable with the value or exception of
     each call; else the mock returns ``return_value``. Arguments are checked as before, values are encoded and decoded.
     """
+    _check(side_effect)
     name, put = _place(target)
     made = Mock(name, return_value, side_effect)
     put(made, stack)
     return made
+
+
+def _check(side_effect: Any) -> None:
+    known = side_effect is None or callable(side_effect) or isinstance(side_effect, (BaseException, Iterable))
+    if not known:
+        raise BadValue(
+            f"side_effect={side_effect!r:.80} is not allowed, expected an exception to raise, a function to call or an "
+            "iterable with the value or exception of each attempt; a value to return is return_value=",
+            path="side_effect",
+        )
 
 
 def _place(target: Any) -> tuple[str, Callable[[Mock, ExitStack], None]]:

@@ -8,8 +8,9 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from durable_celery import runtime
+from durable_celery.client import get_handle
 from durable_celery.core import transitions
-from durable_celery.errors import DurableError
+from durable_celery.errors import DurableError, InstanceNotFound
 from durable_celery.handle import WorkflowHandle
 from durable_celery.outcomes import HistoryEntry, outcome_of
 from durable_celery.ports import InstanceRow
@@ -24,8 +25,15 @@ class Run(Generic[R]):
     handle: WorkflowHandle[R]
     steps_of: Callable[[UUID], list[str]]
 
+    def __deepcopy__(self, memo: object) -> Run[R]:
+        """The same: Django copies what ``setUpTestData`` leaves in the class for each test."""
+        return self
+
     def __repr__(self) -> str:
-        row = self._row()
+        try:
+            row = self._row()
+        except InstanceNotFound as gone:
+            return f"<run {self.id}: {gone}>"
         error, waiting = self.error, self.waiting_for
         more = f", {error}" if error is not None else f", waits for {waiting}" if waiting else ""
         return f"<run of {row.name} {row.chain_id}: {self.status}{more}>"
@@ -82,7 +90,8 @@ class Run(Generic[R]):
 
     def _row(self) -> InstanceRow:
         row = runtime.current().store.find(UUID(self.id))
-        assert row is not None, f"instance {self.id} is gone: was the database emptied since?"
+        if row is None:
+            raise InstanceNotFound.of(self.id)
         return row
 
 
@@ -90,4 +99,4 @@ def handle_of(target: Any) -> WorkflowHandle[Any]:
     """The handle of a run, a handle or an id."""
     if isinstance(target, Run):
         return target.handle
-    return target if isinstance(target, WorkflowHandle) else WorkflowHandle(str(getattr(target, "id", target)))
+    return target if isinstance(target, WorkflowHandle) else get_handle(target)
