@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +47,8 @@ IN_JOURNAL = Q(_Not(F("mapped"), True))
 def engine_alias() -> str:
     """The database of the engine: ``DURABLE_CELERY["DATABASE"]``."""
     given = getattr(settings, "DURABLE_CELERY", None)
-    alias = given.get("DATABASE") if isinstance(given, dict) else None
-    return alias if isinstance(alias, str) and alias else "default"
+    alias = given.get("DATABASE") if isinstance(given, Mapping) else None
+    return alias if isinstance(alias, str) and alias.strip() else "default"
 
 
 class InstanceQuerySet(Instances):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from datetime import datetime, timedelta, timezone
 from io import StringIO
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from django.test import override_settings
 from django_app.models import StepResult, WorkflowInstance
 from django_app.models.moments import MomentField
 from django_app.store import DjangoStore
+from durable_celery import runtime
 from durable_celery.registry import registry
 from tests.store.making import NOW, at, claimed, create, end, instance, running, turn
 
@@ -151,6 +154,17 @@ def test_people_read_the_database_of_the_engine():
     assert WorkflowInstance.objects.open().db == "other"
     assert StepResult.objects.all().db == "other"
     assert WorkflowInstance.objects.using("default").db == "default"
+
+
+@pytest.mark.parametrize("given", [MappingProxyType({"DATABASE": "other"}), ChainMap({"DATABASE": "other"}), {}])
+def test_they_read_the_one_that_the_engine_writes_whatever_kind_of_mapping_the_settings_are(given):
+    with override_settings(DURABLE_CELERY=given):
+        assert WorkflowInstance.objects.all().db == runtime.settings().database == given.get("DATABASE", "default")
+
+
+def test_an_alias_of_blanks_is_the_default_one_for_both():
+    with override_settings(DURABLE_CELERY={"DATABASE": " "}):
+        assert WorkflowInstance.objects.all().db == runtime.settings().database == "default"
 
 
 @pytest.mark.django_db(transaction=True)
