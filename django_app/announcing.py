@@ -90,4 +90,11 @@ class AnnouncingStore(DjangoStore):
             chain_id, run_number, name, key = row
             if run_number > 1 and signal is signals.workflow_started:
                 return  # the chain has started once, and ends once
+            told = self._without_secrets(instance_id, told)
             signal.send_robust(WorkflowInstance, instance_id=chain_id, workflow=name, key=key, **told)
+
+    def _without_secrets(self, instance_id: UUID, told: dict[str, Any]) -> dict[str, Any]:
+        """Receivers write mails and lines of a log of what an error says."""
+        words = [name for name in ("waiting_for", "message") if told.get(name)]
+        scrub = self.scrubbers([instance_id]).get(instance_id) if words else None
+        return told if scrub is None else {**told, **{name: scrub(told[name]) for name in words}}

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django_app.values import Scrubber
 from durable_celery import repair
 from durable_celery.core import complaints, mismatches
+from durable_celery.secrecy import Scrubber
 
 SAME, NOT_REACHED = "the same", "not reached"
 

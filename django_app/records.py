@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from django_app import disclosure, looks, search
-from django_app.disclosure import Disclosure
-from django_app.families import failing_calls, of_row
+from django_app import looks, search
+from django_app.families import failing_calls
 from django_app.models import Message, StepResult, WorkflowInstance
-from django_app.values import Scrubber, call_data, scrubber, value_data
+from django_app.values import call_data, value_data
+from durable_celery import disclosure
 from durable_celery.core import journal
 from durable_celery.core.failure import Failure
+from durable_celery.disclosure import Disclosure
+from durable_celery.secrecy import Scrubber, scrubber
 
 UNREAD = 100  # messages listed at most
 BIG = ("args", "result", "failure", "attributes", "memo", "context", "blocked_by")
 
 
-def summary(instance: WorkflowInstance, waiting_for: str) -> dict[str, Any]:
-    """One line of a list: what costs no big text."""
+def summary(instance: WorkflowInstance, waiting_for: str, status: str) -> dict[str, Any]:
+    """One line of a list: what costs no big text. Both texts without secrets."""
     return {
         "id": str(instance.chain_id),
         "run_id": str(instance.pk),
@@ -28,7 +30,7 @@ def summary(instance: WorkflowInstance, waiting_for: str) -> dict[str, Any]:
         "key": instance.key,
         "state": looks.state_of(instance),
         "waiting_for": waiting_for,
-        "status": instance.status_text,
+        "status": status,
         "created_at": instance.created_at,
         "started_at": instance.started_at,
         "finished_at": instance.finished_at,
@@ -40,12 +42,11 @@ def whole(instance: WorkflowInstance, waiting_for: str) -> dict[str, Any]:
     of = disclosure.of_workflow(instance.name, instance.version)
     scrub = scrubber_of(instance)
     return {
-        **summary(instance, scrub(waiting_for)),
-        "status": scrub(instance.status_text),
-        "args": call_data(instance.args, of) if instance.args else {},
-        "result": value_data(instance.result, of) if instance.result is not None else None,
+        **summary(instance, scrub(waiting_for), scrub(instance.status_text)),
+        "args": call_data(instance.args, of, scrub.data) if instance.args else {},
+        "result": value_data(instance.result, of, scrub.data) if instance.result is not None else None,
         "error": failure(instance.failure, scrub),
-        "attributes": disclosure.redacted(instance.attributes, of),
+        "attributes": scrub.data(disclosure.redacted(instance.attributes, of)),
         "deadline_at": instance.deadline_at,
         "expected_at": instance.expected_at,
         "warn_at": instance.warn_at,
@@ -65,12 +66,14 @@ def runs(instance: WorkflowInstance) -> dict[str, Any]:
 
 def unread(instance: WorkflowInstance) -> list[dict[str, Any]]:
     """Signals that were sent to the instance and that no wait and no handler was given, oldest first."""
-    of = disclosure.of_values() | disclosure.of_workflow(instance.name, instance.version)
+    workflow = disclosure.of_workflow(instance.name, instance.version)
+    of = disclosure.of_values() | workflow
+    known = scrubber([(instance.args, workflow)] if instance.args else []).data
     kept = Message.objects.filter(chain_id=instance.chain_id, kind=journal.SIGNAL, delivered_turn__isnull=True)
     return [
         {
             "name": message.name,
-            "payload": value_data(message.payload, of),
+            "payload": value_data(message.payload, of, known),
             "signal_id": message.dedupe,
             "stored_at": message.stored_at,
         }
@@ -92,13 +95,13 @@ def scrubber_of(instance: WorkflowInstance, steps: Iterable[StepResult] = ()) ->
     """
     workflow = disclosure.of_workflow(instance.name, instance.version)
     calls = [(step.args, of_step(step, workflow)) for step in steps if step.args]
-    calls += failing_calls(instance, workflow)
+    calls += failing_calls({instance.pk: workflow})[0][instance.pk]
     return scrubber([*calls, (instance.args, workflow)] if instance.args else calls)
 
 
 def of_step(step: StepResult, workflow: Disclosure) -> Disclosure:
     """Of a row: steps, compensations and children have arguments by name, everything else has values only."""
-    return of_row(step.kind, step.name, workflow)
+    return disclosure.of_row(step.kind, step.name, workflow)
 
 
 def failure(text: str | None, scrub: Scrubber) -> dict[str, Any] | None:
@@ -120,14 +123,15 @@ def failure(text: str | None, scrub: Scrubber) -> dict[str, Any] | None:
 
 
 def _entry(step: StepResult, of: Disclosure, scrub: Scrubber) -> dict[str, Any]:
-    is_call = step.kind in journal.CALLS
+    known = scrub.data
+    read = call_data if step.kind in journal.CALLS else value_data
     return {
         "position": step.position,
         "kind": step.kind,
         "name": step.name,
         "state": looks.step_state_of(step),
-        "args": (call_data(step.args, of) if is_call else value_data(step.args, of)) if step.args else None,
-        "result": value_data(step.result, of) if step.result is not None else None,
+        "args": read(step.args, of, known) if step.args else None,
+        "result": value_data(step.result, of, known) if step.result is not None else None,
         "error": failure(step.failure, scrub),
         "attempts": step.attempt,
         "scheduled_at": step.scheduled_at,

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import json
 import pprint
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from django_app.disclosure import Disclosure
 from durable_celery.codec import decode, preview, redact, redact_call
 from durable_celery.codec.redaction import PLACEHOLDER, hidden_names
 from durable_celery.core.failure import printable
+from durable_celery.disclosure import Disclosure
+from durable_celery.secrecy import as_call, labelled
 
 PRETTY = 64 * 1024  # a longer value is shown on one line: laying it out would take seconds
-SHORTEST_SECRET = 4  # a shorter one is a common word or number; taking it out of a text would only garble it
 UNKNOWN = "[hidden: its name is not known to this process]"
 
 
@@ -52,71 +52,46 @@ class Budget:
         return Shown(text=shown, note=f"the {'last' if end else 'first'} {len(shown):,} of {len(text):,} characters")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scrubber:
-    """Takes known secrets out of free text: error messages, tracebacks, status texts."""
-
-    secrets: Sequence[str] = ()
-
-    def __call__(self, text: str) -> str:
-        for secret in self.secrets:
-            text = text.replace(secret, PLACEHOLDER)
-        return printable(text)
-
-
 def _cut(text: str, most: int, *, end: bool) -> str:
     if len(text) <= most:
         return text
     return text[len(text) - most :] if end else text[:most]
 
 
-def call_lines(encoded: str, disclosure: Disclosure) -> str:
+Known = Callable[[Any], Any]  # takes out what is known to be secret, whatever name it has
+
+
+def call_lines(encoded: str, disclosure: Disclosure, known: Known = lambda value: value) -> str:
     """Arguments as ``name = value`` lines; positions without a name by their number."""
     call = _decoded(encoded)
     if call is _UNREADABLE:
         return _raw(encoded, disclosure)
-    args, kwargs = redacted_call(call, disclosure)
+    args, kwargs = known(redacted_call(call, disclosure))
     lines = [f"{label} = {_pretty(value, len(encoded))}" for label, value in args]
     return "\n".join(lines + [f"{name} = {_pretty(value, len(encoded))}" for name, value in kwargs.items()])
 
 
-def value_text(encoded: str, disclosure: Disclosure) -> str:
+def value_text(encoded: str, disclosure: Disclosure, known: Known = lambda value: value) -> str:
     """One value, laid out."""
     value = _decoded(encoded)
     if value is _UNREADABLE:
         return _raw(encoded, disclosure)
-    return _pretty(redact(value, disclosure.hidden), len(encoded))
+    return _pretty(known(redact(value, disclosure.hidden)), len(encoded))
 
 
-def call_data(encoded: str, disclosure: Disclosure) -> Any:
+def call_data(encoded: str, disclosure: Disclosure, known: Known = lambda value: value) -> Any:
     """Arguments for a JSON document: by name, positions without one by their number; text if undecodable."""
     call = _decoded(encoded)
     if call is _UNREADABLE:
         return _raw(encoded, disclosure)
-    args, kwargs = redacted_call(call, disclosure)
+    args, kwargs = known(redacted_call(call, disclosure))
     return {**dict(args), **kwargs}
 
 
-def value_data(encoded: str, disclosure: Disclosure) -> Any:
+def value_data(encoded: str, disclosure: Disclosure, known: Known = lambda value: value) -> Any:
     """One value for a JSON document."""
     value = _decoded(encoded)
-    return _raw(encoded, disclosure) if value is _UNREADABLE else redact(value, disclosure.hidden)
-
-
-def scrubber(calls: Iterable[tuple[str, Disclosure]]) -> Scrubber:
-    """What takes the secret arguments of these encoded calls out of texts."""
-    found: set[str] = set()
-    for encoded, disclosure in calls:
-        call = _decoded(encoded)
-        if call is _UNREADABLE:
-            continue
-        hidden = hidden_names(disclosure.hidden)
-        args, kwargs = as_call(call)
-        for name, value in _labelled(args, disclosure.parameters):
-            found.update(_leaves(value, disclosure.parameters is None or hidden(name), hidden, 0))
-        for name, value in kwargs.items():
-            found.update(_leaves(value, hidden(str(name)), hidden, 0))
-    return Scrubber(secrets=sorted((text for text in found if len(text) >= SHORTEST_SECRET), key=len, reverse=True))
+    return _raw(encoded, disclosure) if value is _UNREADABLE else known(redact(value, disclosure.hidden))
 
 
 def redacted_call(call: Any, disclosure: Disclosure) -> tuple[list[tuple[str, Any]], dict[str, Any]]:
@@ -125,16 +100,7 @@ def redacted_call(call: Any, disclosure: Disclosure) -> tuple[list[tuple[str, An
     shown, shown_kwargs = redact_call(args, kwargs, disclosure.parameters or (), disclosure.hidden)
     if disclosure.parameters is None:
         shown = (UNKNOWN,) * len(shown)
-    return _labelled(shown, disclosure.parameters), shown_kwargs
-
-
-def as_call(value: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Positional and keyword arguments of a decoded call."""
-    if isinstance(value, Mapping) and set(value) <= {"args", "kwargs"}:
-        return value.get("args", ()), value.get("kwargs", {})
-    if isinstance(value, (list, tuple)) and len(value) == 2 and isinstance(value[1], Mapping):
-        return value[0], value[1]
-    return (value,), {}
+    return labelled(shown, disclosure.parameters), shown_kwargs
 
 
 def _decoded(encoded: str) -> Any:
@@ -170,34 +136,6 @@ def _words(value: Any, depth: int) -> Iterator[str]:
             yield from _words(item, depth + 1)
     elif isinstance(value, str):
         yield value
-
-
-def _leaves(value: Any, secret: bool, hidden: Any, depth: int) -> Iterator[str]:
-    """The texts inside a value that stand under a hidden name."""
-    if depth > 20:
-        return
-    if secret and isinstance(value, (str, int, float)) and not isinstance(value, bool):
-        yield str(value)
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _leaves(item, secret or hidden(str(key)), hidden, depth + 1)
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        for item in value:
-            yield from _leaves(item, secret, hidden, depth + 1)
-    else:
-        for name in getattr(type(value), "__dataclass_fields__", ()) or getattr(type(value), "model_fields", ()):
-            yield from _leaves(getattr(value, name, None), secret or hidden(name), hidden, depth + 1)
-
-
-def _labelled(args: Sequence[Any], parameters: Sequence[str] | None) -> list[tuple[str, Any]]:
-    return [(_label(parameters or (), index), value) for index, value in enumerate(args)]
-
-
-def _label(parameters: Sequence[str], index: int) -> str:
-    if index < len(parameters) and not parameters[index].startswith("*"):
-        return parameters[index]
-    rest = parameters[-1] if parameters else ""
-    return f"{rest[1:]}[{index - len(parameters) + 1}]" if rest.startswith("*") else f"[{index}]"
 
 
 def _pretty(value: Any, size: int) -> str:

@@ -47,7 +47,9 @@ class Saga:
             try:
                 yield from ShieldCommand(undo)
             except StepFailed as error:
-                get_logger().error("a compensation failed, the others go on: %s", error)
+                # Not its message, which may repeat a secret: nothing may be read here to find out.
+                where = f"step {error.step} at {error.position} ended in {error.error_type}"
+                get_logger().error("a compensation failed, the others go on: %s", where)
             except CancelRequested:
                 self._undos.append(undo)  # a shielded one ends first: this one has not been started
                 yield from self.compensate()

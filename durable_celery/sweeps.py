@@ -17,7 +17,7 @@ from uuid import UUID
 
 from durable_celery import faults, runtime, steering
 from durable_celery.core import transitions
-from durable_celery.engine import attempts, fleet, verdicts
+from durable_celery.engine import attempts, discretion, fleet, verdicts
 from durable_celery.ports import AttemptRecord, EndedMembers, InstanceRow, Lease, OpenStep, StepChange, Stuck
 from durable_celery.registry import registry
 from durable_celery.runtime import Runtime
@@ -81,7 +81,7 @@ def tick(*, by: str, force: bool = False, by_beat: bool = False) -> TickReport:
         rt.store.blocked(registry.fingerprints(), BATCH),
         lambda instance_id: _try_again(rt, instance_id, report),
     )
-    _each(report, rt.store.newly_stuck(now, BATCH), lambda stuck: _tell_stuck(stuck, report))
+    _each(report, rt.store.newly_stuck(now, BATCH), lambda stuck: _tell_stuck(rt, stuck, report))
     report.next_look = rt.store.next_look()
     faults.reach("tick.ends")
     log.debug("tick by %s: %s", by, report)
@@ -226,7 +226,7 @@ def _try_again(rt: Runtime, instance_id: UUID, report: TickReport) -> None:
     rt.transport.advance(instance_id)
 
 
-def _tell_stuck(stuck: Stuck, report: TickReport) -> None:
+def _tell_stuck(rt: Runtime, stuck: Stuck, report: TickReport) -> None:
     report.stuck += 1
     log.warning(
         "instance %s of workflow %s%s is stuck since %s: %s",
@@ -234,7 +234,7 @@ def _tell_stuck(stuck: Stuck, report: TickReport) -> None:
         stuck.name,
         f" (key {stuck.key})" if stuck.key is not None else "",
         stuck.since,
-        stuck.waiting_for or "open for longer than expected",
+        discretion.words(rt, stuck.instance_id, stuck.waiting_for) or "open for longer than expected",
     )
 
 

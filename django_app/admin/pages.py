@@ -12,7 +12,7 @@ from django.contrib.admin import AdminSite
 from django.core.paginator import Page, Paginator
 from django.urls import NoReverseMatch, reverse
 
-from django_app import disclosure, looks, search, waiting
+from django_app import looks, search, waiting
 from django_app.admin import reading
 from django_app.admin.parts import (
     Badge,
@@ -32,6 +32,7 @@ from django_app.models import StepAttempt, StepResult, WorkflowInstance
 from django_app.records import scrubber_of
 from django_app.timeline import Timeline, draw, words
 from django_app.values import Budget, Shown, call_lines, value_text
+from durable_celery import disclosure
 from durable_celery.core import identity, journal
 from durable_celery.core import transitions as t
 from durable_celery.core.identity import sort_key
@@ -123,7 +124,7 @@ def instance_page(instance: WorkflowInstance, site: AdminSite, *, number: Any, n
         facts=_instance_facts(instance, site, context, now),
         bench=bench_of(instance, context.scrub),
         failure=failure_shown(instance.failure, context),
-        args=context.budget.spend(call_lines(instance.args, context.workflow) if instance.args else "", ARGUMENTS),
+        args=_arguments(instance, context),
         result=_result(instance, context),
         no_result="not yet" if is_open else "none",
         timeline=draw([line_of(step, records[step.pk]) for step in steps], now=now),
@@ -192,10 +193,15 @@ def _context(instance: WorkflowInstance, steps: Sequence[StepResult], sizes: Siz
     return Context(workflow=workflow, scrub=scrubber_of(instance, steps), budget=Budget(BUDGET), sizes=sizes)
 
 
+def _arguments(instance: WorkflowInstance, context: Context) -> Shown:
+    text = call_lines(instance.args, context.workflow, context.scrub.data) if instance.args else ""
+    return context.budget.spend(text, ARGUMENTS)
+
+
 def _result(instance: WorkflowInstance, context: Context) -> Shown:
     if instance.result is None:
         return Shown()
-    return context.budget.spend(value_text(instance.result, context.workflow), ARGUMENTS)
+    return context.budget.spend(value_text(instance.result, context.workflow, context.scrub.data), ARGUMENTS)
 
 
 def _instance_facts(instance: WorkflowInstance, site: AdminSite, context: Context, now: datetime) -> list[Fact]:
@@ -290,7 +296,7 @@ def _runs(instance: WorkflowInstance, site: AdminSite) -> list[Fact]:
 def _attributes(instance: WorkflowInstance, context: Context) -> list[Fact]:
     if not isinstance(instance.attributes, dict):
         return []
-    shown = disclosure.redacted(instance.attributes, context.workflow)
+    shown = context.scrub.data(disclosure.redacted(instance.attributes, context.workflow))
     return [Fact(label=str(name), text=str(value)[:200], note="attribute") for name, value in list(shown.items())[:50]]
 
 

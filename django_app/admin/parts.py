@@ -7,15 +7,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django_app import disclosure, looks
-from django_app.disclosure import Disclosure
+from django_app import looks
 from django_app.records import of_step
 from django_app.timeline import words
-from django_app.values import Budget, Scrubber, Shown, call_lines, value_text
+from django_app.values import Budget, Shown, call_lines, value_text
+from durable_celery import disclosure
 from durable_celery.core import identity, journal
 from durable_celery.core import transitions as t
 from durable_celery.core.failure import Failure
 from durable_celery.core.handlers import Answer
+from durable_celery.disclosure import Disclosure
+from durable_celery.secrecy import Scrubber
 
 WITHOUT_TEXT = "the text stands on the step's own page"
 MESSAGE = 2_000  # characters shown of an error's own text
@@ -206,7 +208,8 @@ def _args(step: Any, of: Disclosure, context: Context) -> Shown | None:
     if not step.args:
         return None
     in_words = step.kind in journal.CALLS
-    text = call_lines(step.args, of) if in_words else value_text(step.args, of)
+    known = context.scrub.data  # a secret may have got another name on its way here
+    text = call_lines(step.args, of, known) if in_words else value_text(step.args, of, known)
     return context.budget.spend(text, context.sizes.value)
 
 
@@ -215,7 +218,7 @@ def _value(encoded: str | None, of: Disclosure, context: Context, size: int | No
         return _too_large(size) if size else None
     if not encoded:
         return None
-    return context.budget.spend(value_text(encoded, of), context.sizes.value)
+    return context.budget.spend(value_text(encoded, of, context.scrub.data), context.sizes.value)
 
 
 def _too_large(size: int | None) -> Shown:

@@ -77,7 +77,8 @@ class SubjectFormSet(BaseModelFormSet):
 class WorkflowInstancesInline(admin.TabularInline):
     """The newest instances started with ``using(subject=...)`` of the object: state, what they wait for, a link.
 
-    Goes into ``inlines`` of any ``ModelAdmin``. Seen by those who may view workflow instances; costs two queries.
+    Goes into ``inlines`` of any ``ModelAdmin``. Seen by those who may view workflow instances; costs two queries,
+    and a few more if one of them shows a text of its body.
     """
 
     model = WorkflowInstance
@@ -112,13 +113,13 @@ class WorkflowInstancesInline(admin.TabularInline):
 
 def _rows(found: QuerySet[WorkflowInstance]) -> Sequence[InstanceShown]:
     instances = list(found.order_by("-created_at").defer(*BIG)[:SHOWN])
-    waits = waiting.words(instances, now=datetime.now(timezone.utc), errors=False) if instances else {}
+    told = waiting.told(instances, now=datetime.now(timezone.utc)) if instances else {}
     return [
         InstanceShown(
             pk=instance.pk,
             text=str(instance),
             badge=badge_of(instance),
-            waits=Truncator(waits[instance.pk] or instance.status_text).chars(SHOWN_WAITING),
+            waits=Truncator(told[instance.pk].waits or told[instance.pk].status).chars(SHOWN_WAITING),
             created=looks.moment(instance.created_at),
             finished=looks.moment(instance.finished_at),
         )

@@ -11,6 +11,7 @@ from django_app.store.processes import Processes
 from django_app.store.queries import queries_refused
 from django_app.store.reading import Reading
 from django_app.store.repair import Repair
+from django_app.store.secrets import Secrets
 from django_app.store.slots import Slots
 from django_app.store.stuck import StuckOnes
 from django_app.store.sweeping import Sweeping
@@ -19,7 +20,7 @@ from django_app.store.turns import Turns
 
 
 class DjangoStore(
-    Slots, Repair, Turns, AtomicAttempts, Leftovers, Tokens, Processes, LostTurns, Sweeping, StuckOnes, Reading
+    Slots, Repair, Turns, AtomicAttempts, Leftovers, Tokens, Processes, LostTurns, Sweeping, StuckOnes, Secrets, Reading
 ):
     """The store on one database alias. Holds nothing but its name, so any number may exist, in any thread.
 

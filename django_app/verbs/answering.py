@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from django_app import disclosure
+from django_app import records
 from django_app.models import WorkflowInstance
 from django_app.values import value_data
 from django_app.verbs.console import Console, WrongUsage
 from django_app.verbs.plain import read_json
-from durable_celery import codec
+from durable_celery import codec, disclosure
 from durable_celery.codec import preview
 from durable_celery.errors import BadValue, UpdateRejected
 
@@ -48,14 +48,15 @@ def attempt(ask: Callable[[], Any], instance: WorkflowInstance, console: Console
         console.error(f"{instance.chain_id}: {type(refusal).__name__}: {refusal}")
         return None
     except Exception as refusal:  # noqa: BLE001 - a query raises what the body's own code raises
-        console.error(f"{instance.chain_id}: {type(refusal).__name__}: {refusal}")
+        scrub = records.scrubber_of(instance)
+        console.error(f"{instance.chain_id}: {type(refusal).__name__}: {scrub(str(refusal))}")
         return None
 
 
 def show(answer: Answered, instance: WorkflowInstance, facts: dict[str, Any], options: Any, console: Console) -> int:
     """Print it, without the secrets that the workflow or the project names."""
     of = disclosure.of_values() | disclosure.of_workflow(instance.name, instance.version)
-    data = value_data(codec.encode(answer.value, root="answer"), of)
+    data = value_data(codec.encode(answer.value, root="answer"), of, records.scrubber_of(instance).data)
     if options.json:
         console.document({"id": str(instance.chain_id), **facts, "answer": data})
     else:

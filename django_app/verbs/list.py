@@ -29,8 +29,8 @@ def arguments(parser: ArgumentParser) -> None:
 
 def run(options: Any, console: Console) -> int:
     rows = list(_chosen(options).order_by("-created_at").defer(*records.BIG)[: options.limit])
-    waits = waiting.words(rows, now=datetime.now(timezone.utc), errors=False)
-    found = [records.summary(instance, waits[instance.pk]) for instance in rows]
+    told = waiting.told(rows, now=datetime.now(timezone.utc))
+    found = [records.summary(row, told[row.pk].waits, told[row.pk].status) for row in rows]
     if options.json:
         console.document(found)
     elif not found:

@@ -26,7 +26,7 @@ def run(options: Any, console: Console) -> int:
         **records.whole(instance, waits[instance.pk]),
         **records.runs(instance),
         "unread": records.unread(instance),
-        "mismatch": bench.sides_of(instance),
+        "mismatch": records.scrubber_of(instance).texts(bench.sides_of(instance)),
     }
     if options.json:
         console.document(record)

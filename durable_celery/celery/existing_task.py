@@ -121,20 +121,21 @@ class _Attempt:
 
     def _succeeded(self, value: Any, result: str) -> TaskEnd:
         task, runtime = self.task, time.monotonic() - self.began
-        shown = saferepr(value, task.resultrepr_maxsize)
+        shown = saferepr(self.call.tell_value(task.run, value), task.resultrepr_maxsize)
         if task_has_custom(task, "on_success"):
             self._told("on_success", lambda: task.on_success(value, self.call.id, self.args, self.kwargs))
         signals.task_success.send(sender=task, result=value, runtime=runtime)
         data = {"id": self.call.id, "name": self._name(), "return_value": shown, "runtime": runtime,
-                "args": safe_repr(self.args), "kwargs": safe_repr(self.kwargs)}  # fmt: skip
+                "args": self.request.get("argsrepr"), "kwargs": self.request.get("kwargsrepr")}  # fmt: skip
         logger.info("Task %(name)s[%(id)s] succeeded in %(runtime)ss: %(return_value)s", data, extra={"data": data})
         self._after_return(states.SUCCESS, value)
         return TaskEnd(state=states.SUCCESS, value=value, result=result, traced=trace_ok_t(value, None, runtime, shown))
 
     def _failed(self, error: Exception) -> TaskEnd:
         failure = failure_of(error, timed_out=isinstance(error, SoftTimeLimitExceeded))
-        info = TraceInfo(states.FAILURE, error)
-        traced = self._handled(error, lambda: info.handle_error_state(self.task, self.request, eager=True))
+        told = self.call.tell_error(self.task.run, error)
+        info = TraceInfo(states.FAILURE, told)
+        traced = self._handled(told, lambda: info.handle_error_state(self.task, self.request, eager=True))
         self._after_return(states.FAILURE, error)
         return TaskEnd(
             state=states.FAILURE, error=error, failure=failure, traced=trace_ok_t(traced, info, self._lasted(), None)
@@ -152,9 +153,10 @@ class _Attempt:
             except Exception as wrong:  # noqa: BLE001 - arguments that cannot be kept
                 return self._failed(wrong)
             queue = error.sig.options.get("queue")
-        info = TraceInfo(states.RETRY, error)
+        told = self.call.tell_error(self.task.run, error)
+        info = TraceInfo(states.RETRY, told)
         traced = self._handled(
-            error, lambda: info.handle_error_state(self.task, self.request, eager=True, call_errbacks=False)
+            told, lambda: info.handle_error_state(self.task, self.request, eager=True, call_errbacks=False)
         )
         return TaskEnd(
             state=states.RETRY, error=cause, failure=failure, delay=self._delay(error.when), args=args,
@@ -184,8 +186,10 @@ class _Attempt:
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     def _headers(self) -> dict[str, Any]:
-        options = self.call.options
+        options, (args, kwargs) = self.call.options, self.call.tell_call(self.task.run)
         return {
+            "argsrepr": safe_repr(args),
+            "kwargsrepr": safe_repr(kwargs),
             "lang": "py",
             "task": self.call.name,
             "id": self.call.id,
@@ -235,9 +239,11 @@ class _Attempt:
     def _handled(self, error: BaseException, handle: Callable[[], Any]) -> Any:
         """Celery's handler of an error reads it from ``sys.exc_info()``; a hook in it that raises changes nothing."""
         if sys.exc_info()[1] is not error:
+            context = error.__context__
             try:
                 raise error
             except BaseException:  # noqa: BLE001 - the one just raised
+                error.__context__ = context  # its own: the error at hand, which it may stand for, would be told with it
                 return self._handled(error, handle)
         try:
             return handle()

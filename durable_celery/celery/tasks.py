@@ -23,7 +23,7 @@ from celery.exceptions import Ignore, Retry
 from celery.utils.functional import head_from_fun
 from celery.utils.serialization import get_pickleable_exception
 
-from durable_celery import context, purging, runtime, sweeps
+from durable_celery import context, disclosure, purging, runtime, sweeps
 from durable_celery.celery import seat as seats
 from durable_celery.celery.carrier import Tracer, run_task
 from durable_celery.celery.deadlines import NoGuard
@@ -32,7 +32,7 @@ from durable_celery.celery.requests import request_class
 from durable_celery.celery.slots import SLOT
 from durable_celery.celery.transport import ADVANCE, HEADER, RUN_TASK
 from durable_celery.client import start_by_message, start_by_schedule
-from durable_celery.engine import attempts, turns
+from durable_celery.engine import attempts, discretion, turns
 from durable_celery.errors import BadValue, DurableError, NonRetryable, NotConfigured
 from durable_celery.registry import registry
 from durable_celery.runtime import Incarnation
@@ -91,11 +91,14 @@ def run_workflow(task: Any, *args: Any, **kwargs: Any) -> str:
             return ", ".join(str(pk) for pk in _start_by_schedule(task.name, args, kwargs, slot))
         return str(start_by_message(task.name, args, kwargs, task.request.id))
     except Exception as error:
-        wrong = isinstance(error, (DurableError, TypeError, ValueError, LookupError))
-        if wrong and not isinstance(error, NotConfigured):  # a migration that is missing will come
-            raise
-        wait = RETRIES[min(task.request.retries, len(RETRIES) - 1)]
-        raise task.retry(exc=error, countdown=wait, max_retries=None) from error
+        raised = error
+    # Raised out here, where the error as it was is no context of the one that Celery logs.
+    told: Any = discretion.refusal(raised, disclosure.of_child(task.name), args, kwargs)
+    wrong = isinstance(raised, (DurableError, TypeError, ValueError, LookupError))
+    if wrong and not isinstance(raised, NotConfigured):  # a migration that is missing will come
+        raise told
+    wait = RETRIES[min(task.request.retries, len(RETRIES) - 1)]
+    raise task.retry(exc=told, countdown=wait, max_retries=None) from told
 
 
 def _start_by_schedule(name: str, args: Any, kwargs: Any, slot: dict[str, Any]) -> list[UUID]:

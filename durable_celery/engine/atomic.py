@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 
 from durable_celery import faults
 from durable_celery.core.failure import failure_of
-from durable_celery.engine import verdicts
+from durable_celery.engine import discretion, verdicts
 from durable_celery.engine.execution import Guard, Outcome, execute
 from durable_celery.errors import UsageError
-from durable_celery.ports import Claimed, Dispatch, OpenStep, StepChange
+from durable_celery.ports import Claimed, Dispatch, StepChange
 from durable_celery.runtime import Runtime
 
 log = logging.getLogger("durable_celery")
@@ -52,7 +52,8 @@ def transact(rt: Runtime, claimed: Claimed, guard: Guard) -> Transacted:
             break
         log.info(
             "step %s at %s of instance %s: its transaction was undone by the database and is run again: %s",
-            claimed.step.name, claimed.step.position, claimed.step.instance_id, done.outcome.error,
+            claimed.step.name, claimed.step.position, claimed.step.instance_id,
+            discretion.error(rt, claimed, done.outcome.error),
         )  # fmt: skip
         time.sleep(random.uniform(0.5, 1) * min(0.02 * 2 ** (TRIES - tries_left), LONGEST_PAUSE))
     return done
@@ -82,7 +83,7 @@ def _once(rt: Runtime, claimed: Claimed, guard: Guard) -> Transacted:
     if done is not None and (error is None or done.change is None):
         return done
     assert error is not None
-    return _judged(rt, step, done, error)
+    return _judged(rt, claimed, done, error)
 
 
 def _within(rt: Runtime, claimed: Claimed, guard: Guard) -> Transacted:
@@ -101,12 +102,14 @@ def _within(rt: Runtime, claimed: Claimed, guard: Guard) -> Transacted:
     return Transacted(outcome=outcome, change=change, promoted=stored.promoted)
 
 
-def _judged(rt: Runtime, step: OpenStep, done: Transacted | None, error: Exception) -> Transacted:
+def _judged(rt: Runtime, claimed: Claimed, done: Transacted | None, error: Exception) -> Transacted:
+    step = claimed.step
     if done is not None and rt.store.atomic_committed(step):
         log.error(
             "step %s at %s of instance %s: attempt %s was committed, then this was raised (by the connection, or by an "
             "on_commit of the body); the result stands",
-            step.name, step.position, step.instance_id, step.attempt, exc_info=error,
+            step.name, step.position, step.instance_id, step.attempt,
+            exc_info=discretion.error(rt, claimed, error),
         )  # fmt: skip
         return done
     return Transacted(outcome=_explained(Outcome(failure=failure_of(error), error=error)))

@@ -21,7 +21,7 @@ from durable_celery import faults, runtime, surroundings
 from durable_celery.core import transitions
 from durable_celery.core.failure import failure_of
 from durable_celery.core.journal import COMPENSATION
-from durable_celery.engine import atomic, existing, turns, verdicts
+from durable_celery.engine import atomic, discretion, existing, turns, verdicts
 from durable_celery.engine.atomic import Transacted
 from durable_celery.engine.execution import Guard, NoGuard, Outcome, execute
 from durable_celery.ports import AttemptRecord, Changed, Claimed, Dispatch, OpenStep, StepChange, TaskEnd
@@ -67,9 +67,19 @@ def run(
     if done.superseded:
         return _superseded(rt, claimed.step, done.outcome, rt.clock.now(), incarnation)
     if done.change is not None:
-        return _followed(rt, claimed.step, done.outcome, done.change, done.promoted, rt.clock.now())
-    ended = _record(rt, claimed.step, done.outcome, incarnation)
-    return ended if done.outcome.task is None else replace(ended, task=done.outcome.task)
+        ended = _followed(rt, claimed.step, done.outcome, done.change, done.promoted, rt.clock.now())
+    else:
+        ended = _record(rt, claimed.step, done.outcome, incarnation)
+    if done.outcome.task is not None:  # which has been told of already
+        return replace(ended, task=done.outcome.task)
+    return _discreet(rt, claimed, ended)
+
+
+def _discreet(rt: Runtime, claimed: Claimed, ended: Ended) -> Ended:
+    """The same without secrets: Celery logs it, and sends it to whoever listens to its events and signals."""
+    if ended.kind == "succeeded":
+        return replace(ended, value=discretion.value(claimed, ended.value))
+    return ended if ended.error is None else replace(ended, error=discretion.error(rt, claimed, ended.error))
 
 
 def _claim(

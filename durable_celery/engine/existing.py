@@ -9,10 +9,10 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from durable_celery import calls, context, faults, payloads
+from durable_celery import calls, context, disclosure, faults, payloads
 from durable_celery.core import identity
 from durable_celery.core.failure import failure_of
-from durable_celery.engine import verdicts
+from durable_celery.engine import discretion, verdicts
 from durable_celery.engine.execution import Guard, Outcome, current_step, in_order, stopped_by
 from durable_celery.ports import Claimed, OpenStep, TaskCall, TaskEnd
 from durable_celery.runtime import Runtime
@@ -53,6 +53,9 @@ def _call(rt: Runtime, claimed: Claimed, terms: verdicts.Terms, guard: Guard, no
         limited=lambda: _around(rt, step, terms, guard),
         keep=partial(payloads.encode, settings=rt.settings, root=f"the result of task {step.name}"),
         keep_call=partial(_changed_call, step.name, claimed.args),
+        tell_call=lambda function: discretion.call(claimed, disclosure.of_function(function), args, kwargs),
+        tell_value=lambda function, value: discretion.value(claimed, value, disclosure.of_function(function)),
+        tell_error=lambda function, error: discretion.error(rt, claimed, error, disclosure.of_function(function)),
     )
 
 

@@ -23,6 +23,7 @@ from functools import lru_cache
 from durable_celery.core import transitions
 from durable_celery.core.decision import Decision
 from durable_celery.core.failure import printable
+from durable_celery.engine import discretion
 from durable_celery.errors import WorkflowNotFound
 from durable_celery.ports import InstanceRow
 from durable_celery.registry import registry
@@ -85,7 +86,8 @@ def leaves(rt: Runtime, instance: InstanceRow, fingerprint: str, decision: Decis
         return False
     nodes = _untried(rt, instance, fingerprint, now)
     if nodes:
-        log.info("instance %s is left to %s: %s", instance.id, ", ".join(nodes), decision.waiting)
+        why = discretion.words(rt, instance.id, decision.waiting)
+        log.info("instance %s is left to %s: %s", instance.id, ", ".join(nodes), why)
         _leave(rt, instance, fingerprint, _sentence(instance, decision.waiting, nodes, now), now)
     return bool(nodes)
 

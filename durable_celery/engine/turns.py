@@ -27,6 +27,7 @@ from durable_celery.core.replay import replay
 from durable_celery.engine import (
     budget,
     children,
+    discretion,
     endings,
     execution,
     fleet,
@@ -331,7 +332,8 @@ def _report(rt: Runtime, commit: TurnCommit, loaded: Loaded) -> None:
         if grown:
             log.warning("instance %s: %s", instance.id, grown)
     if commit.state == transitions.BLOCKED:
-        log.error("workflow %s instance %s is BLOCKED: %s", instance.name, instance.id, commit.waiting_for)
+        why = discretion.words(rt, instance.id, commit.waiting_for)
+        log.error("workflow %s instance %s is BLOCKED: %s", instance.name, instance.id, why)
         rt.announce("workflow_blocked", instance.id)
     elif commit.state in transitions.FINAL_STATES:
         if commit.state != transitions.CONTINUED:  # a chain ends once, and starts once

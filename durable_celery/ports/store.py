@@ -19,6 +19,7 @@ from durable_celery.ports.turn import Committed, Dispatch, TurnCommit, Wake
 
 if TYPE_CHECKING:
     from durable_celery.ports.tested import TestedStore
+    from durable_celery.secrecy import Scrubber
 
 
 class Store(Protocol):
@@ -53,10 +54,7 @@ class Store(Protocol):
         """Start an instance for this slot of a schedule and for slots missed just before; none if somebody has it."""
 
     def on_commit(self, call: Any) -> None:
-        """Run ``call`` after the caller's transaction commits (at once if there is none), on the engine's alias.
-
-        Robust.
-        """
+        """Run ``call`` after the commit of the caller's transaction on the engine's alias, or now; it may raise."""
 
     def in_transaction(self) -> bool:
         """Whether the caller holds an open transaction on the engine's alias."""
@@ -330,6 +328,9 @@ class Store(Protocol):
 
     def newly_stuck(self, now: datetime, limit: int) -> Sequence[Stuck]:
         """Open instances that have become stuck since they were last told of; each is told to one caller."""
+
+    def scrubbers(self, instance_ids: Collection[UUID]) -> Mapping[UUID, Scrubber]:
+        """What takes the secrets out of the texts of each of these instances, for a log."""
 
     # purging
     def ended_roots(self, before: datetime, after: EndedRoot | None, limit: int) -> Sequence[EndedRoot]:

@@ -26,6 +26,10 @@ class TaskCall:
     limited: Callable[[], AbstractContextManager[None]]  # goes around the body
     keep: Callable[[Any], str]  # encodes the result; raises PayloadError
     keep_call: Callable[[Sequence[Any], Mapping[str, Any]], str | None]  # of a retry; None: the arguments are the same
+    # What of it may come to logs and events, by the task's function: the call, its value, its error.
+    tell_call: Callable[[Callable[..., Any]], tuple[Any, Any]]
+    tell_value: Callable[[Callable[..., Any], Any], Any]
+    tell_error: Callable[[Callable[..., Any], BaseException], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
