@@ -8,7 +8,7 @@ from durable_celery import runtime
 from durable_celery.client import WorkflowHandle
 from durable_celery.core import scope
 from durable_celery.core.commands import Command
-from durable_celery.errors import UsageError
+from durable_celery.errors import BadValue
 from durable_celery.workflows import Workflow, workflow
 
 NAME = "durable_celery.run"
@@ -24,7 +24,9 @@ def canvas(signature: Any) -> Command[Any]:
     run = scope.required("canvas", "outside a workflow durable_celery.run(signature) starts it as an instance")
     command = run.adapt(signature)
     if command is None:
-        raise UsageError(f"canvas() takes a Celery signature such as task.s(...), got {signature!r:.80}")
+        raise BadValue(
+            f"canvas() takes a Celery signature such as task.s(...), got {signature!r:.80}", path="signature"
+        )
     return command
 
 
@@ -36,7 +38,9 @@ def run(signature: Any, /, **options: Any) -> WorkflowHandle[Any]:
     """
     data = runtime.current().transport.plain(signature)
     if data is None:
-        raise UsageError(f"durable_celery.run takes a Celery signature such as task.s(...), got {signature!r:.80}")
+        raise BadValue(
+            f"durable_celery.run takes a Celery signature such as task.s(...), got {signature!r:.80}", path="signature"
+        )
     handle: WorkflowHandle[Any] = run_canvas.using(**options).start(data)
     return handle
 

@@ -10,11 +10,13 @@ from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from durable_celery import codec, repair, runtime, steering, updates
+from durable_celery.combinators import count_of
 from durable_celery.core import transitions
 from durable_celery.core.handlers import Answer
 from durable_celery.core.retry import LONGEST, seconds_of
 from durable_celery.engine import asking, outlook
 from durable_celery.errors import (
+    BadValue,
     InstanceNotFound,
     UsageError,
 )
@@ -280,8 +282,13 @@ class WorkflowHandle(HandleTwins[R]):
 
         A ``map_step`` is one entry, whose result is the tuple of its members' (None until it ends, and where that would
         be too long for one row). ``of``: instead, the members of the map at this position, from ``start`` on, at most
-        ``limit``.
+        ``limit``. ``BadValue`` for what is no position or number.
         """
+        if not isinstance(of, str):
+            raise BadValue(f"of={of!r:.80} is not allowed, expected the position of a map such as '3'", path="of")
+        if count_of("start", start, 0, None) is None:
+            raise BadValue("start=None is not allowed, expected an int >= 0", path="start")
+        count_of("limit", limit, 0, None)
         rows = runtime.current().store.history(self._row().id, of=of, start=start, limit=limit)
         return [entry_of(row) for row in rows]
 

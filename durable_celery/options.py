@@ -98,7 +98,9 @@ def from_celery(start: StartOptions, options: dict[str, Any]) -> StartOptions:
     if options.get("countdown") is not None:
         changes["start_delay"] = seconds_of(options["countdown"], "countdown", minimum=0)
     eta = options.get("eta")
-    if isinstance(eta, datetime):
+    if eta is not None and not isinstance(eta, datetime):
+        raise BadValue(f"eta={eta!r:.80} is not allowed, expected a datetime; countdown= takes seconds", path="eta")
+    if eta is not None:
         eta = eta if eta.tzinfo is not None else eta.astimezone()
         changes["start_delay"] = max(0.0, (eta - datetime.now(timezone.utc)).total_seconds())
     if options.get("task_id"):

@@ -68,6 +68,11 @@ def side_effect(function: Callable[[], T]) -> T:
     that cannot be kept, ``NotInWorkflow`` outside a body. The idea is Temporal's.
     """
     run = scope.required("side_effect()", "just call the function")
+    if not callable(function):
+        raise BadValue(
+            f"side_effect takes a function without arguments, got {function!r:.80}; write side_effect(lambda: ...)",
+            path="function",
+        )
     key = f"side:{run.ordinal()}"
     text = run.marker(key)
     if text is None:
@@ -123,6 +128,8 @@ def get_logger(name: str | None = None) -> logging.LoggerAdapter[logging.Logger]
     ``name`` is that of the logger, by default the workflow's. ``NotInWorkflow`` outside a body.
     """
     run = scope.required("get_logger()", "use logging.getLogger()", reads=True)
+    if name is not None and not isinstance(name, str):
+        raise BadValue(f"get_logger takes the name of a logger or None, got {name!r:.80}", path="name")
     return _Logger(
         logging.getLogger(name or run.info.name), {"instance_id": run.instance_id, "workflow": run.info.name}
     )

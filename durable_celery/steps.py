@@ -232,7 +232,7 @@ def _make(body: Any, name: str | None, options: StepOptions) -> Step[Any, Any]:
             "instead (a step is a Celery task of its own name); an existing task can be yielded as task.s(...)"
         )
     if not inspect.isroutine(body):
-        raise UsageError(f"@step needs a function, got {body!r}")
+        raise BadValue(f"@step needs a function, got {body!r:.80}", path="body")
     if options.atomic and inspect.iscoroutinefunction(body):
         raise UsageError(
             f"@step(atomic=True) over the async def {body.__qualname__}: Django's transactions are synchronous, what "

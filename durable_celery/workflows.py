@@ -116,6 +116,11 @@ class WorkflowDefinition(Starts[P, R]):
             not isinstance(signal, tuple) or len(signal) != 2 or not hasattr(signal[0], "check")
         ):
             raise BadValue(f"signal={signal!r} is not allowed, expected (a Signal, its payload)", path="signal")
+        if id is not None and (not isinstance(id, str) or not id.strip()):
+            raise BadValue(
+                f"id={id!r:.80} is not allowed, expected a non-empty str or None; write id=str(...)", path="id"
+            )
+        labels.check_text(id or "", "id")
         labels.check_routing(queue, priority)
         return Starter(
             self,
@@ -197,6 +202,10 @@ class Starter(Starts[P, R]):
         self, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
     ) -> WorkflowHandle[R]:
         """Start in Celery's form; see ``WorkflowDefinition.apply_async``."""
+        if isinstance(args, (str, bytes)) or not isinstance(args, Iterable):
+            raise BadValue(f"apply_async takes a tuple of arguments such as (1,), got {args!r:.80}", path="args")
+        if kwargs is not None and not isinstance(kwargs, Mapping):
+            raise BadValue(f"apply_async takes kwargs as a dict, got {kwargs!r:.80}", path="kwargs")
         handle: WorkflowHandle[R] = self._definition._start(
             [(tuple(args), dict(kwargs or {}))], from_celery(self._options, options)
         )[0]
@@ -205,6 +214,10 @@ class Starter(Starts[P, R]):
     def start_many(self, calls: Iterable[Sequence[Any]]) -> list[WorkflowHandle[R]]:
         """Start one instance for each tuple of arguments."""
         made: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        if isinstance(calls, (str, bytes)) or not isinstance(calls, Iterable):
+            raise BadValue(
+                f"start_many takes tuples of arguments such as [(1,), (2,)], got {calls!r:.80}", path="calls"
+            )
         for args in calls:
             if isinstance(args, (str, bytes)) or not isinstance(args, (list, tuple)):
                 raise BadValue(
@@ -273,7 +286,7 @@ def _make(body: Any, name: str | None, options: WorkflowOptions) -> WorkflowDefi
             f"@workflow over {body!r}, which is a task or workflow already; put it on the plain generator function"
         )
     if not inspect.isroutine(body):
-        raise UsageError(f"@workflow needs a function, got {body!r}")
+        raise BadValue(f"@workflow needs a function, got {body!r:.80}", path="body")
     if inspect.iscoroutinefunction(body) or inspect.isasyncgenfunction(body):
         raise UsageError(
             f"@workflow over the async def {body.__qualname__}: a body is a plain generator (steps may be async)"

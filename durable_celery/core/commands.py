@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from durable_celery.core import scope
 from durable_celery.core.cancelling import cleans_up
-from durable_celery.errors import UsageError
+from durable_celery.errors import BadValue, UsageError
 
 if TYPE_CHECKING:
     from durable_celery.core.run import Run
@@ -196,7 +196,9 @@ class StepCommand(Command[T_co]):
                 self.undo = undo.undo_with()
             else:
                 what = undo.describe() if isinstance(undo, Command) else repr(undo)
-                raise UsageError(f"compensate_with takes a step, or a step command with its arguments; got {what}")
+                raise BadValue(
+                    f"compensate_with takes a step, or a step command with its arguments; got {what}", path="undo"
+                )
         return self
 
     def as_undo(self) -> Undo:
