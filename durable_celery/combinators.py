@@ -118,7 +118,7 @@ def wait_until(condition: Callable[[], Any], timeout: Duration | None = None) ->
 
 
 def poll(
-    command: Command[T], *, until: Callable[[T], Any], every: Duration = 60, timeout: Duration | None = None
+    command: Command[T], until: Callable[[T], Any], every: Duration = 60, timeout: Duration | None = None
 ) -> Command[T]:
     """Run a step every so often until ``until(result)`` is true, and give that result.
 

@@ -52,10 +52,12 @@ class Signal(Generic[T]):
     @overload
     def wait(self, timeout: Duration | None = None, *, warn_after: Duration | None = None) -> Command[T]: ...
     @overload
+    def wait(self, timeout: Duration | None, default: D, warn_after: Duration | None = None) -> Command[T | D]: ...
+    @overload
     def wait(
         self, timeout: Duration | None = None, *, default: D, warn_after: Duration | None = None
     ) -> Command[T | D]: ...
-    def wait(self, timeout: Any = None, *, default: Any = _RAISE, warn_after: Any = None) -> Command[Any]:
+    def wait(self, timeout: Any = None, default: Any = _RAISE, warn_after: Any = None) -> Command[Any]:
         """Wait for the next message of this name; its payload is the value. Messages sent before count, oldest first.
 
         ``timeout`` (timedelta or seconds) runs from the turn that first yields it; at it the value is ``default``, or

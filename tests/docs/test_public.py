@@ -146,6 +146,33 @@ OPTIONS = {
 }
 
 
+# What the contract writes without a star may be given by place, in this order.
+PLACES = {
+    "Saga.add": "self undo",
+    "Signal.on": "self handler",
+    "Signal.wait": "self timeout default warn_after",
+    "WorkflowHandle.cancel": "self reason",
+    "WorkflowHandle.complete_step": "self position result",
+    "WorkflowHandle.fail_step": "self position error",
+    "WorkflowHandle.fork": "self position",
+    "WorkflowHandle.pause": "self reason",
+    "WorkflowHandle.result": "self timeout",
+    "WorkflowHandle.retry_step": "self position",
+    "WorkflowHandle.signal": "self name payload signal_id",
+    "WorkflowHandle.skip": "self position result",
+    "WorkflowHandle.terminate": "self reason",
+    "complete_step": "token result",
+    "fail_step": "token error",
+    "get_version": "id minimum maximum",
+    "map_step": "step items limit tolerate",
+    "poll": "command until every timeout",
+    "query": "name function",
+    "register_type": "type encode decode aliases",
+    "update": "name function validate",
+    "wait_until": "condition timeout",
+}
+
+
 def found(path: str) -> Any:
     value: Any = durable_celery
     for part in path.split("."):
@@ -201,6 +228,13 @@ def test_docstrings_name_shapes_units_and_errors(path: str) -> None:
 @pytest.mark.parametrize("path", OPTIONS)
 def test_the_contract_s_options_are_there_by_name(path: str) -> None:
     assert set(OPTIONS[path].split()) - options(found(path)) == set()
+
+
+@pytest.mark.parametrize("path", PLACES)
+def test_what_the_contract_writes_without_a_star_may_be_given_by_place(path: str) -> None:
+    parameters = inspect.signature(found(path)).parameters.values()
+    assert [each.name for each in parameters] == PLACES[path].split()
+    assert {each.kind for each in parameters} == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
 
 
 def test_a_handle_has_all_that_is_asked_of_it_and_its_async_twin() -> None:
