@@ -69,8 +69,9 @@ class Client:
             )
         labels.check_text(signal_id or "", "signal_id")
         rt = runtime.current()
-        text = payloads.encode(payload, rt.settings, root=f"payload of signal {name!r}")
         instance_id = _id_of(target)
+        with payloads.of(str(instance_id)):
+            text = payloads.encode(payload, rt.settings, root=f"payload of signal {name!r}")
         message = NewMessage(kind="signal", name=name, payload=text, dedupe=signal_id)
         if rt.store.send(instance_id, message, rt.clock.now()):
             steering.hint_after_commit(instance_id, point="send.after_commit")

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
-from durable_celery import codec, repair, runtime, steering, updates
+from durable_celery import codec, payloads, repair, runtime, steering, updates
 from durable_celery.combinators import count_of
 from durable_celery.core import transitions
 from durable_celery.core.handlers import Answer
@@ -162,7 +162,8 @@ class WorkflowHandle(HandleTwins[R]):
         ``WorkflowBlocked`` if it is BLOCKED, ``NonDeterminism`` if the code here does not fit its journal; what the
         query itself raises comes as it is.
         """
-        return asking.answer(self._id(), checked_name("a query", name), args)
+        with payloads.of(self.id):
+            return asking.answer(self._id(), checked_name("a query", name), args)
 
     def update(
         self,
@@ -246,7 +247,8 @@ class WorkflowHandle(HandleTwins[R]):
         set aside (``"2"`` is then ``"2!1"``) and a row of what the body asks for takes its place. ``BadValue`` if
         nothing is there, ``StepClosed`` if it has ended, ``NotRetryable`` with the reason if the body has gone on.
         """
-        repair.skip(self._id(), position, result)
+        with payloads.of(self.id):
+            repair.skip(self._id(), position, result)
 
     def retry_step(self, position: str) -> None:
         """Try the step at ``position`` again now: one that waits for its next attempt is due at once.

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 from weakref import WeakValueDictionary
 
-from durable_celery import codec, runtime
+from durable_celery import codec, payloads, runtime
 from durable_celery.core import handlers, labels, scope
 from durable_celery.core.commands import Command, SignalCommand
 from durable_celery.core.retry import Duration, seconds_of
@@ -70,10 +70,12 @@ class Signal(Generic[T]):
             raise BadValue(
                 f"signal {self.name!r}: default= without timeout= is never used; give a timeout", path="default"
             )
+        with payloads.of(scope.instance_id()):
+            text = None if default is _RAISE else codec.encode(default, root=f"default of signal {self.name!r}")
         return SignalCommand(
             name=self.name,
             seconds=seconds,
-            default=None if default is _RAISE else codec.encode(default, root=f"default of signal {self.name!r}"),
+            default=text,
             warn_seconds=None if warn_after is None else seconds_of(warn_after, "warn_after", minimum=0),
         )
 

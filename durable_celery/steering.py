@@ -14,7 +14,7 @@ from durable_celery import codec, faults, payloads, runtime
 from durable_celery.core import journal, labels, transitions
 from durable_celery.core.failure import Failure, failure_of
 from durable_celery.engine import children, verdicts
-from durable_celery.errors import BadValue, InstanceClosed, InstanceNotFound, StepClosed
+from durable_celery.errors import BadValue, InstanceClosed, InstanceNotFound, PayloadError, StepClosed
 from durable_celery.ports import Dispatch, NewMessage, OpenStep, StepChange, Wake
 from durable_celery.runtime import Runtime
 from durable_celery.twins import in_thread
@@ -127,7 +127,11 @@ def complete_step(token: str, result: Any = None) -> None:
     first end wins, later ones raise ``StepClosed``. A result that cannot be kept is refused here (``NotSerializable``,
     ``PayloadTooLarge``), and the step stays open. Joins the current transaction.
     """
-    text = payloads.encode(result, runtime.settings(), root="result")
+    try:
+        text = payloads.encode(result, runtime.settings(), root="result")
+    except PayloadError as error:
+        error.instance_id = str(runtime.current().store.step_of(token).instance_id)
+        raise
     _end_step(token, lambda step, now: verdicts.after_success(step, text, now))
 
 
@@ -152,7 +156,8 @@ def heartbeat_step(token: str, details: Any = None) -> bool:
     silence = verdicts.terms_of(step.options).heartbeat
     silent_at = None if silence is None else now + timedelta(seconds=silence)
     looks = (x for x in (silent_at, step.close_at, step.end_by_at) if x is not None)
-    text = None if details is None else payloads.encode(details, rt.settings, root="details")
+    with payloads.of(str(step.instance_id)):
+        text = None if details is None else payloads.encode(details, rt.settings, root="details")
     return rt.store.heartbeat(step.id, step.token or "", text, now, min(looks, default=None)).cancel_requested
 
 
@@ -204,7 +209,10 @@ def _end_step(token: str, verdict: Callable[[OpenStep, datetime], StepChange]) -
         if changed.ok:
             _hint_at(step.instance_id, changed.promoted, now)
             return
-    raise StepClosed(f"step {step.name} at {step.position} of instance {step.instance_id} changes too fast; try again")
+    raise StepClosed(
+        f"step {step.name} at {step.position} of instance {step.instance_id} changes too fast; try again",
+        instance_id=str(step.instance_id),
+    )
 
 
 def _hint_at(instance_id: UUID, promoted: Sequence[Dispatch], now: datetime) -> None:

@@ -58,7 +58,8 @@ def send(instance_id: UUID, name: str, args: Sequence[Any], update_id: str | Non
             f"update {name!r} of instance {instance_id} inside atomic(): what is not committed cannot be answered; "
             "call it after the block, or with wait=False, and ask again after it by the id that returns"
         )
-    payload = payloads.encode(list(args), rt.settings, root=f"arguments of update {name!r}")
+    with payloads.of(str(instance_id)):
+        payload = payloads.encode(list(args), rt.settings, root=f"arguments of update {name!r}")
     sent = Sent(instance_id=instance_id, update_id=update_id or _new_id(), name=name, payload=payload)
     found = rt.store.update_of(instance_id, sent.update_id) if update_id is not None else None
     if found is None:

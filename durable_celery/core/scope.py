@@ -55,6 +55,12 @@ def replaying() -> bool:
     return run is not None and run.replaying
 
 
+def instance_id() -> str:
+    """The id of the instance whose body calls; "" elsewhere."""
+    run = _run.get()
+    return "" if run is None else run.instance_id
+
+
 def required(what: str, instead: str, *, reads: bool = False) -> Run:
     """The run in scope; ``NotInWorkflow`` naming ``what`` was tried and what to use ``instead``.
 

@@ -185,7 +185,8 @@ def _beat(rt: Runtime, step: OpenStep, terms: verdicts.Terms, apart: bool) -> Ca
         if written and now - written[-1] < every:
             return told[0]
         written[:] = [now]
-        text = None if details is None else payloads.encode(details, rt.settings, root="heartbeat details")
+        with payloads.of(str(step.instance_id)):
+            text = None if details is None else payloads.encode(details, rt.settings, root="heartbeat details")
         silent = None if terms.heartbeat is None else now + timedelta(seconds=terms.heartbeat)
         looks = (x for x in (step.close_at, silent, step.end_by_at) if x is not None)
         faults.reach("heartbeat.before")
