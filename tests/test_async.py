@@ -17,7 +17,17 @@ from django.test import AsyncClient, override_settings
 from django.urls import path
 
 from django_app.models import WorkflowInstance
-from durable_celery import Signal, UsageError, Workflow, WorkflowFailed, WorkflowHandle, handle_async, step, workflow
+from durable_celery import (
+    Signal,
+    UsageError,
+    Workflow,
+    WorkflowFailed,
+    WorkflowHandle,
+    current_step,
+    handle_async,
+    step,
+    workflow,
+)
 from durable_celery.client import aget_handle
 from tests.pump import Pump
 
@@ -175,3 +185,28 @@ def declarations() -> dict[str, list[str]]:
 def parameters(call: Any) -> list[str]:
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [name for name, given in inspect.signature(call).parameters.items() if given.kind not in kinds]
+
+
+@step(name="async.slow_greet")
+async def slow_greet(name: str) -> tuple[str, str]:
+    await asyncio.sleep(0)
+    if name == "nobody":
+        raise LookupError(name)
+    return f"hello {name}", current_step().idempotency_key
+
+
+def test_an_async_body_is_called_where_no_loop_runs_and_where_one_does() -> None:
+    async def caller() -> tuple[str, str]:
+        return slow_greet.call("ana")
+
+    for told, key in (slow_greet.call("ana"), asyncio.run(caller())):
+        assert told == "hello ana"
+        assert key, "the body knows its step"
+
+
+def test_the_error_of_an_async_body_called_under_a_loop_is_its_own() -> None:
+    async def caller() -> None:
+        with pytest.raises(LookupError, match="nobody"):
+            slow_greet.call("nobody")
+
+    asyncio.run(caller())
