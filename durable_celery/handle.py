@@ -217,7 +217,10 @@ class WorkflowHandle(HandleTwins[R]):
         return steering.cancel(self._id(), reason)
 
     def terminate(self, reason: str = "") -> str:
-        """End it at once: nothing more runs, nothing is compensated. "requested", or the final state it has."""
+        """End it at once: nothing more runs, nothing is compensated. "requested", or the final state it has.
+
+        ``InstanceNotFound`` if there is none, ``BadValue`` for a reason that is no str.
+        """
         return steering.terminate(self._id(), reason)
 
     def pause(self, reason: str = "") -> None:
@@ -276,7 +279,10 @@ class WorkflowHandle(HandleTwins[R]):
         steering.complete_step(steering.token_at(self._id(), position), result)
 
     def fail_step(self, position: str, error: BaseException | str = "failed from outside") -> None:
-        """End the open step at a position with an error and without another attempt; the body gets ``StepFailed``."""
+        """End the open step at a position with an error and without another attempt; the body gets ``StepFailed``.
+
+        ``StepClosed`` if it has ended; ``BadValue`` if no step is there.
+        """
         steering.fail_step(steering.token_at(self._id(), position), error)
 
     def history(self, of: str = "", start: int = 0, limit: int | None = None) -> list[HistoryEntry]:
@@ -284,7 +290,7 @@ class WorkflowHandle(HandleTwins[R]):
 
         A ``map_step`` is one entry, whose result is the tuple of its members' (None until it ends, and where that would
         be too long for one row). ``of``: instead, the members of the map at this position, from ``start`` on, at most
-        ``limit``. ``BadValue`` for what is no position or number.
+        ``limit``. ``BadValue`` for what is no position or number, ``InstanceNotFound`` if there is none.
         """
         if not isinstance(of, str):
             raise BadValue(f"of={of!r:.80} is not allowed, expected the position of a map such as '3'", path="of")

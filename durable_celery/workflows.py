@@ -152,12 +152,17 @@ class WorkflowDefinition(Starts[P, R]):
     ) -> WorkflowHandle[R]:
         """The same as ``start``, in Celery's form.
 
-        ``countdown``, ``eta``, ``task_id``, ``queue`` and ``priority`` are known.
+        ``countdown``, ``eta``, ``task_id``, ``queue`` and ``priority`` are known; any other is a ``BadValue``.
         """
         return Starter(self, StartOptions()).apply_async(args, kwargs, **options)
 
     def start_many(self, calls: Iterable[Sequence[Any]]) -> list[WorkflowHandle[R]]:
-        """Start one instance for each tuple of arguments, in few statements; handles in order."""
+        """Start one instance for each tuple of arguments, in few statements; handles in order.
+
+        All or none, in the current transaction. ``BadValue`` for what is no tuple or list of arguments, ``TypeError``,
+        ``NotSerializable``, ``PayloadTooLarge`` and ``KeyConflict`` as for ``start``, ``UsageError`` with
+        ``using(key=...)``, which would be one instance.
+        """
         return Starter(self, StartOptions()).start_many(calls)
 
     def get(self, *, key: str) -> WorkflowHandle[R]:

@@ -47,13 +47,18 @@ SAID = {
     "Step": ["StepFailed", "TypeError", "NotSerializable", "PayloadTooLarge", "NotInWorkflow"],
     "Step.using": ["timedelta or seconds", "BadValue"],
     "WorkflowDefinition.__call__": ["ChildFailed", "parent_close", "KeyConflict", "seconds"],
+    "WorkflowDefinition.apply_async": ["countdown", "task_id", "BadValue"],
+    "WorkflowDefinition.delay": ["start"],
     "WorkflowDefinition.get": ["InstanceNotFound"],
     "WorkflowDefinition.start": ["transaction", "TypeError", "NotSerializable", "PayloadTooLarge", "KeyConflict"],
+    "WorkflowDefinition.start_many": ["transaction", "BadValue", "UsageError", "KeyConflict", "TypeError"],
     "WorkflowDefinition.using": ["key", "conflict", "reuse", "timedelta or seconds", "attributes", "memo", "subject",
                                  "signal", "parent_close", "queue", "priority", "KeyConflict", "BadValue"],
     "WorkflowHandle.cancel": ["requested", "second call", "BLOCKED"],
     "WorkflowHandle.complete_step": ["StepClosed", "BadValue"],
+    "WorkflowHandle.fail_step": ["StepClosed", "BadValue", "StepFailed"],
     "WorkflowHandle.fork": ["BadValue"],
+    "WorkflowHandle.history": ["of", "limit", "BadValue", "InstanceNotFound"],
     "WorkflowHandle.pause": ["InstanceClosed", "Twice"],
     "WorkflowHandle.query": ["UsageError", "WorkflowBlocked", "NonDeterminism"],
     "WorkflowHandle.result": ["WorkflowFailed", "WorkflowCancelled", "WorkflowTerminated", "WorkflowBlocked",
@@ -63,6 +68,7 @@ SAID = {
     "WorkflowHandle.retry_step": ["NotRetryable", "BadValue"],
     "WorkflowHandle.signal": ["signal_id", "InstanceClosed", "InstanceNotFound"],
     "WorkflowHandle.skip": ["BadValue", "StepClosed", "NotRetryable"],
+    "WorkflowHandle.terminate": ["requested", "InstanceNotFound", "BadValue"],
     "WorkflowHandle.update": ["UpdateRejected", "update_id", "timedelta or seconds", "TimeoutError", "InstanceClosed",
                               "WorkflowBlocked", "UsageError", "second call"],
     "canvas": ["StepFailed", "UsageError", "list"],
@@ -217,6 +223,15 @@ def test_every_function_is_held_to_units_and_errors() -> None:
     errors = {name for name in NAMES if isinstance(found(name), type) and issubclass(found(name), BaseException)}  # type: ignore[arg-type]
     values = {"Command", "DEFAULT_VERSION", "Winner", "Workflow", "WorkflowDefinition", "WorkflowHandle"}
     assert {path.partition(".")[0] for path in SAID} - values == set(NAMES) - errors - values - WITHOUT_UNITS_OR_ERRORS
+
+
+@pytest.mark.parametrize("kind", ["WorkflowDefinition", "WorkflowHandle"])
+def test_every_method_is_held_to_them_but_the_async_twins(kind: str) -> None:
+    names = [
+        name for name in dir(found(kind)) if not name.startswith("_") and inspect.isfunction(getattr(found(kind), name))
+    ]
+    methods = {f"{kind}.{name}" for name in names if not (name.startswith("a") and name[1:] in dir(found(kind)))}
+    assert methods - SAID.keys() == set()
 
 
 @pytest.mark.parametrize("path", SAID)
