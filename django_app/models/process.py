@@ -55,7 +55,7 @@ class EngineHeartbeat(models.Model):
 
 
 class ScheduleSlot(models.Model):
-    """The last occurrence of a schedule for which an instance was started."""
+    """The last occurrence of a schedule for which an instance was started; and until when a purge holds its place."""
 
     schedule_hash = models.CharField(max_length=64, primary_key=True)
     schedule = models.CharField(max_length=255)

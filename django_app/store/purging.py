@@ -17,6 +17,7 @@ from django_app.models import (
     Mailbox,
     Marker,
     Message,
+    ScheduleSlot,
     StepAttempt,
     StepResult,
     WorkerLease,
@@ -33,11 +34,22 @@ from durable_celery.ports import EndedRoot, Removed
 INSTANCES = 200  # in one transaction
 ROWS = 2000  # steps, or messages, in one
 DOOMED = "purged"  # in ``Mailbox.opened_by``, where starts write what they drew
+PLACE = "durable_celery.purge"  # the row of slots that the one purge holds; those of schedules are hashes
 INNER = Q(parent_id__isnull=False) | Q(state=t.CONTINUED)  # runs that no tree is found by
 
 
 class Purging(Connected):
     """Each method is its own short transaction."""
+
+    @retried
+    def hold_purge(self, now: datetime, until: datetime | None, held: datetime | None = None) -> bool:
+        """Take the place of the one purge up to ``until``, or keep (None: leave) the one ``held``; False: another's."""
+        rows = self.rows(ScheduleSlot)
+        if held is None:
+            rows.bulk_create([ScheduleSlot(schedule_hash=PLACE, schedule=PLACE)], ignore_conflicts=True)
+        free = Q(slot_at__isnull=True) | Q(slot_at__lt=now)  # whoever held it is dead
+        mine = free if held is None else Q(slot_at=held)
+        return bool(rows.filter(mine, schedule_hash=PLACE).update(slot_at=until))
 
     @retried
     def ended_roots(self, before: datetime, after: EndedRoot | None, limit: int) -> Sequence[EndedRoot]:

@@ -35,14 +35,16 @@ def run(options: Any, console: Console) -> int:
     report = purging.purge(older_than=age, dry_run=options.dry_run)
     if options.json:
         console.document({**asdict(report), "dry_run": options.dry_run})
-        return 0
+        return 1 if report.busy else 0
     console.line(
         f"{report.instances} instances in {report.trees} trees that ended before {looks.moment(report.before)} "
         f"{'would be' if options.dry_run else 'were'} removed, with {report.steps} steps and {report.messages} messages"
     )
     if report.left:
         console.line(f"{report.left} trees stay: something in them is open or ended later")
-    return 0
+    if report.busy:
+        console.error("another purge is under way, and the rest is left to it")
+    return 1 if report.busy else 0
 
 
 def _age(text: str) -> timedelta:

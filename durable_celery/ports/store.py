@@ -14,7 +14,7 @@ from durable_celery.ports.attempt import AttemptRecord, Changed, Claimed, OpenSt
 from durable_celery.ports.instances import Created, InstanceRow, Loaded, NewInstance, NewMessage, StoredUpdate, Stuck
 from durable_celery.ports.maps import EndedMembers, Progress
 from durable_celery.ports.processes import Announced, Heartbeat, Lease
-from durable_celery.ports.purge import EndedRoot, Removed
+from durable_celery.ports.purge import PurgeStore
 from durable_celery.ports.turn import Committed, Dispatch, TurnCommit, Wake
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from durable_celery.secrecy import Scrubber
 
 
-class Store(Protocol):
+class Store(PurgeStore, Protocol):
     """Everything the engine asks of the database. Each method is its own short transaction unless it says otherwise."""
 
     def now(self) -> datetime:
@@ -331,19 +331,3 @@ class Store(Protocol):
 
     def scrubbers(self, instance_ids: Collection[UUID]) -> Mapping[UUID, Scrubber]:
         """What takes the secrets out of the texts of each of these instances, for a log."""
-
-    # purging
-    def ended_roots(self, before: datetime, after: EndedRoot | None, limit: int) -> Sequence[EndedRoot]:
-        """Chains without a parent that ended before ``before``, the longest ended first, from behind ``after`` on."""
-
-    def doom(self, root_ids: Collection[UUID], before: datetime, *, mark: bool = True) -> Collection[UUID]:
-        """Of these trees those in which everything ended before ``before``; with ``mark`` none can be retried now."""
-
-    def count_trees(self, root_ids: Collection[UUID]) -> Removed:
-        """The rows of these trees."""
-
-    def remove_some(self, root_ids: Collection[UUID]) -> Removed | None:
-        """Remove some rows of doomed trees; None if nothing is left of them."""
-
-    def remove_leases(self, before: datetime) -> int:
-        """Remove leases that were declared dead before ``before``."""

@@ -154,6 +154,23 @@ def test_o62_two_purges_at_once_remove_each_instance_once(month_old: Pump) -> No
     assert kept_rows() == before
 
 
+def test_o62_only_one_purge_works_at_a_time(month_old: Pump) -> None:
+    fill(300)
+    seconds: list[PurgeReport] = []
+
+    def another(point: str) -> None:
+        if point in ("purge.before_batch", "purge.after_batch"):
+            seconds.extend(at_once(purge))
+
+    faults.set_hook(another)
+    first = purge()
+    faults.set_hook(None)
+    assert (first.instances, first.busy) == (300, False)
+    assert len(seconds) >= 6
+    assert {(report.instances, report.trees, report.busy) for report in seconds} == {(0, 0, True)}
+    assert (purge().busy, closed()) == (False, 0)
+
+
 def test_o62_a_project_wide_time_limit_is_not_the_purges(month_old: Pump) -> None:
     task = current_app.tasks[PURGE]
     assert not task.soft_time_limit

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
@@ -15,12 +17,9 @@ from django_app.models import (
     WorkflowInstance,
 )
 from django_app.store import DjangoStore, purging
-from durable_celery import (
-    InstanceNotFound,
-    NotRetryable,
-    faults,
-)
-from durable_celery.purging import purge
+from durable_celery import InstanceNotFound, NotRetryable, faults
+from durable_celery import purging as purges
+from durable_celery.purging import HOLD, PurgeReport, purge
 from tests.pump import Killed, Pump, counted
 from tests.store.making import at_once
 from tests.store.purged import (
@@ -127,6 +126,58 @@ def test_two_purges_at_once_remove_each_row_once(pump: Pump, monkeypatch: pytest
     reports = at_once(purge, purge)
     assert sum(report.instances for report in reports) == 12, reports
     assert not any(left().values()), left()
+
+
+def test_a_purge_that_died_holds_the_place_for_two_minutes(pump: Pump) -> None:
+    run_whole(pump)
+    pump.now += 31 * DAY
+    assert DjangoStore("default").hold_purge(pump.now, pump.now + HOLD)  # and is heard of no more
+    assert purge() == PurgeReport(before=pump.now - 30 * DAY, busy=True)
+    assert purge(dry_run=True).instances == 4
+    pump.now += HOLD + timedelta(seconds=1)
+    assert (purge().instances, purge().busy) == (4, False)
+
+
+def test_a_purge_whose_place_was_taken_over_stops_and_leaves_it_alone(
+    pump: Pump, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(purging, "INSTANCES", 1)
+    monkeypatch.setattr(purges, "HOLD", timedelta(0))  # to be renewed each time
+    run_whole(pump)
+    pump.now += 31 * DAY
+    store, until = DjangoStore("default"), pump.now + DAY
+
+    def take_over(point: str) -> None:
+        if point == "purge.after_batch":
+            assert store.hold_purge(pump.now + DAY / 2, until)
+
+    faults.set_hook(take_over)
+    report = purge()
+    faults.set_hook(None)
+    assert (report.busy, report.more, report.trees) == (True, False, 0)
+    assert WorkflowInstance.objects.count() == 4
+    assert store.hold_purge(pump.now, None, until)
+    assert (purge().instances, any(left().values())) == (4, False)
+
+
+def test_a_purge_keeps_its_place_while_it_works(pump: Pump, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(purging, "INSTANCES", 1)
+    monkeypatch.setattr(purges, "time", SimpleNamespace(monotonic=lambda: pump.now.timestamp()))
+    run_whole(pump)
+    pump.now += 31 * DAY
+    tried: list[bool] = []
+
+    def take_long(point: str) -> None:
+        if point == "purge.after_batch":
+            pump.now += HOLD / 2
+            tried.append(DjangoStore("default").hold_purge(pump.now, pump.now + HOLD))
+
+    faults.set_hook(take_long)
+    report = purge()
+    faults.set_hook(None)
+    assert (report.instances, report.busy) == (4, False)
+    assert len(tried) > 4
+    assert not any(tried)
 
 
 def test_a_purge_stops_when_its_time_is_over_and_says_that_there_is_more(
