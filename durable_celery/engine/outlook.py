@@ -58,7 +58,7 @@ def _words(step: OpenStep, now: datetime) -> str:
 
 def _step(step: OpenStep, now: datetime) -> str:
     since = f"since {_at(step.scheduled_at)}"
-    until = f", until {_at(step.due_at)}" if step.due_at is not None else ""
+    until = _until(step.due_at)
     if step.kind == journal.TIMER:
         return f"sleep at {step.position}, {since}{until}"
     if step.kind == journal.SIGNAL:
@@ -74,20 +74,28 @@ def _step(step: OpenStep, now: datetime) -> str:
         child = f"{what} ({identity.child_id(step.instance_id, step.position)})"
         return f"{child}, {'given up, ' if step.state == transitions.ABANDONED else ''}{since}"
     if step.state == transitions.RUNNING:
-        return f"{what}, {attempt_of(step)}, running since {_at(step.started_at)}"
+        end = _until(step.close_at, step.end_by_at)
+        return f"{what}, {attempt_of(step)}, running since {_at(step.started_at)}{end}"
     if step.state == transitions.RETRYING:
         error = f" after {Failure.from_text(step.failure).brief}" if step.failure else ""
-        return f"{what}, {attempt_of(step)} is over{error}, the next at {_at(step.due_at)}"
+        return f"{what}, {attempt_of(step)} is over{error}, the next at {_at(step.due_at)}{_until(step.end_by_at)}"
     if step.state == transitions.EXTERNAL:
-        return f"{what}, to be completed from outside, since {_at(step.started_at)}"
+        end = _until(step.close_at, step.end_by_at)
+        return f"{what}, to be completed from outside, since {_at(step.started_at)}{end}"
     if step.state == transitions.ABANDONED:
         return f"{what}, abandoned, running since {_at(step.started_at)}"
-    return f"{what}, in the queue {since}"
+    return f"{what}, in the queue {since}{_until(step.start_by_at, step.end_by_at)}"
+
+
+def _until(*ends: datetime | None) -> str:
+    """The earliest of them, as the end of a sentence."""
+    end = min((end for end in ends if end is not None), default=None)
+    return "" if end is None else f", until {_at(end)}"
 
 
 def _poll(step: OpenStep, since: str) -> str:
     what = f"poll of step {step.name} at {step.position}, {since}"
-    over = f", until {_at(step.end_by_at)}" if step.end_by_at is not None else ""
+    over = _until(step.end_by_at)
     if step.state == transitions.RUNNING:
         return f"{what}{over}: start {step.attempt} is running since {_at(step.started_at)}"
     if step.state == transitions.RETRYING:
