@@ -81,7 +81,6 @@ class Runtime:
     transport: Transport
     settings: Settings
     clock: Clock
-    announce: Callable[[str, Any], None] = lambda event, instance_id: None  # Django's signals, after the commit
     decide: Callable[[Callable[..., Any], Any], Any] = lambda take, journal: take(journal)  # the testing kit's check
     idle: Callable[[], None] = lambda: None  # called while somebody waits; the testing kit then plays the worker
     refuse_endless: Callable[[str], None] = lambda what: (

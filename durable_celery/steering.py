@@ -48,7 +48,6 @@ def terminate(instance_id: UUID, reason: str = "") -> str:
     if answer == "requested":
         rt.store.on_commit(lambda: faults.reach("steer.after_commit"))
         rt.store.on_commit(lambda: children.wake(rt, wakes))
-        rt.store.on_commit(lambda: rt.announce("workflow_finished", instance_id))
     return answer
 
 

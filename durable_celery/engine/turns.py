@@ -334,9 +334,3 @@ def _report(rt: Runtime, commit: TurnCommit, loaded: Loaded) -> None:
     if commit.state == transitions.BLOCKED:
         why = discretion.words(rt, instance.id, commit.waiting_for)
         log.error("workflow %s instance %s is BLOCKED: %s", instance.name, instance.id, why)
-        rt.announce("workflow_blocked", instance.id)
-    elif commit.state in transitions.FINAL_STATES:
-        if commit.state != transitions.CONTINUED:  # a chain ends once, and starts once
-            rt.announce("workflow_finished", instance.id)
-    elif instance.turn == 0 and instance.run_number == 1:
-        rt.announce("workflow_started", instance.id)

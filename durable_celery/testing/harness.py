@@ -78,7 +78,7 @@ class Harness:
         )
         self._parts = Runtime(
             store=self._store, transport=self._transport, settings=outer.settings, clock=self._clock,
-            announce=outer.announce, decide=self._decide, idle=self._play_worker, refuse_endless=self._refuse_endless,
+            decide=self._decide, idle=self._play_worker, refuse_endless=self._refuse_endless,
             lasting=True,
         )  # fmt: skip
         self._thread = threading.get_ident()
