@@ -101,7 +101,14 @@ class Registry:
 
 
 def _place(function: Callable[..., Any]) -> tuple[str, str]:
-    return function.__module__, function.__qualname__
+    """Where it is written: a module that is imported again may define it again. All lambdas there have one name."""
+    name = function.__qualname__
+    return function.__module__, f"{name} in line {_line(function)}" if name.endswith("<lambda>") else name
+
+
+def _line(function: Callable[..., Any]) -> int:
+    code = getattr(function, "__code__", None)
+    return getattr(code, "co_firstlineno", 0)
 
 
 def _taken(what: str, name: str, old: Callable[..., Any], new: Callable[..., Any]) -> UsageError:

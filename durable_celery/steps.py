@@ -297,6 +297,7 @@ def _options_of(name: str, given: dict[str, Any]) -> StepOptions:
 
 def _checked(name: str, given: dict[str, Any]) -> dict[str, Any]:
     checked = dict(given)
+    whose = f" of step {name}" if name else ""
     if "retry" in checked:
         checked["retry"] = policy_of(checked["retry"])
     for option in (
@@ -306,11 +307,9 @@ def _checked(name: str, given: dict[str, Any]) -> dict[str, Any]:
         "heartbeat_timeout",
     ):
         if checked.get(option) is not None:
-            seconds = seconds_of(checked[option], f"{option} of step {name}", minimum=0)
+            seconds = seconds_of(checked[option], option + whose, minimum=0)
             if seconds == 0:
-                raise BadValue(
-                    f"{option}={given[option]!r} of step {name} must be over 0 (None: no such limit)", path=option
-                )
+                raise BadValue(f"{option}={given[option]!r}{whose} must be over 0 (None: no such limit)", path=option)
             checked[option] = seconds
     if checked.get("on_lost", "rerun") not in ("rerun", "fail"):
         raise BadValue(f"on_lost={checked['on_lost']!r} is not allowed, expected 'rerun' or 'fail'", path="on_lost")

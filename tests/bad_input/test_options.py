@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -49,3 +49,16 @@ def test_the_options_of_a_start_are_refused_by_using(options: dict[str, Any]) ->
     with pytest.raises(UsageError, match=next(iter(options))) as caught:
         started.using(**options)
     assert isinstance(caught.value, ValueError)
+
+
+def test_two_lambdas_of_a_module_are_two_steps_and_need_names() -> None:
+    first: Any = step(lambda: 1)
+    with pytest.raises(UsageError, match=r"<lambda>' is taken: step of .* in line \d+.*give one of them another name="):
+        step(lambda: 2)
+    assert first.call() == 1
+    assert step(name="tests.bad_input.second_lambda")(lambda: 2).call() == 2
+
+
+def test_a_bad_duration_is_named_without_a_step_that_has_no_name_yet() -> None:
+    with pytest.raises(UsageError, match=r"^start_to_close_timeout must be|^start_to_close_timeout='30'"):
+        step(start_to_close_timeout=cast("Any", "30"))
