@@ -43,19 +43,19 @@ class Chains(Connected):
             raise InstanceNotFound.of(instance_id)
         return found
 
-    def change_newest(self, instance_id: UUID, guard: Q, **values: Any) -> tuple[Newest, bool]:
+    def change_newest(self, run: Newest, guard: Q, **values: Any) -> tuple[Newest, bool]:
         """Change the newest run of a chain if ``guard`` holds; that run, and whether it was changed. In a transaction.
 
-        A chain that went on between reading and changing is followed: no act is lost to a run that has just ended.
+        ``run``: as ``newest_run`` gave it, before the transaction, which so begins with a write. A chain that has gone
+        on since is followed: no act is lost to a run that has just ended.
         """
         seen: Newest | None = None
         while True:
-            run = self.newest_run(instance_id, locked=seen is not None)
             if self.rows(WorkflowInstance).filter(guard, pk=run.id).update(**values):
                 return run, True
             if seen is not None and seen.id == run.id:
                 return run, False
-            seen = run
+            seen, run = run, self.newest_run(run.chain_id, locked=True)
 
     def _newest_of(self, chain_id: UUID, locked: bool) -> Newest | None:
         runs: QuerySet[Any] = self.rows(WorkflowInstance).filter(chain_id=chain_id).order_by("-run_number")

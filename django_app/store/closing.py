@@ -94,7 +94,7 @@ class Closing(Children, Chains):
         """
         wakes = wakes if wakes is not None else []  # the sweep finds what nobody hints at
         run, ended = self.change_newest(
-            instance_id, Q(state__in=t.sources(t.INSTANCE, t.TERMINATED)),
+            self.newest_run(instance_id), Q(state__in=t.sources(t.INSTANCE, t.TERMINATED)),
             state=t.TERMINATED, revision=F("revision") + 1, finished_at=now, failure=failure, open_key=None,
             waiting_for="", waiting_since=None, look_at=None, blocked_by="",
         )  # fmt: skip

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from django_app.models import (
     Mailbox,
@@ -75,6 +75,8 @@ class Purging(Connected):
             doors = self.rows(Mailbox).filter(pk__in=root_ids).order_by("pk")
             if mark and self.connection.features.has_select_for_update:
                 list(doors.select_for_update().values_list("pk", flat=True))
+            elif mark:  # the lock of the one writer
+                doors.order_by().update(opened_by=F("opened_by"))
             young = self.rows(WorkflowInstance).filter(
                 Q(finished_at__isnull=True) | Q(finished_at__gte=before), root_id__in=root_ids
             )
@@ -101,13 +103,15 @@ class Purging(Connected):
 
         None if nothing is left of them.
         """
+        trees = self.rows(WorkflowInstance).filter(root_id__in=root_ids).order_by()
+        keyed = list(trees.filter(key_hash__isnull=False).values_list("pk", "chain_id", "key_hash")[:INSTANCES])
+        if keyed:
+            self._forget_keys(keyed)
+            return Removed()
+        found = self._next_runs(trees)
+        if not found:
+            return None
         with self.atomic():
-            trees = self.rows(WorkflowInstance).filter(root_id__in=root_ids).order_by()
-            if self._forget_keys(trees):
-                return Removed()
-            found = self._next_runs(trees)
-            if not found:
-                return None
             runs = self._locked(found)
             if not runs:
                 return Removed()  # another purge was faster
@@ -136,23 +140,20 @@ class Purging(Connected):
 
     # -- parts of one transaction ----------------------------------------------------------------------------------
 
-    def _forget_keys(self, trees: QuerySet[Any]) -> bool:
-        """Before anything else, lest somebody finds by its key what is only half there; False if none is left.
+    def _forget_keys(self, keyed: Sequence[tuple[UUID, UUID, str]]) -> None:
+        """Before anything else, lest somebody finds by its key what is only half there.
 
         A key that is open again, or was used since, stays, and only forgets the chain that goes.
         """
-        keyed = list(trees.filter(key_hash__isnull=False).values_list("pk", "chain_id", "key_hash")[:INSTANCES])
-        if not keyed:
-            return False
         chains = {chain_id for _, chain_id, _ in keyed}
         mine = self.rows(WorkflowKey).filter(hash__in={key_hash for *_, key_hash in keyed}, last_id__in=chains)
-        if self.connection.features.has_select_for_update:
-            # In the order of every start: a deadlock might end the transaction of the one who starts.
-            list(mine.order_by("hash").select_for_update().values_list("pk", flat=True))
-        _delete(mine.filter(open_id__isnull=True))
-        mine.filter(open_id__isnull=False).update(last_id=None, last_state="")
-        self.rows(WorkflowInstance).filter(pk__in=[pk for pk, *_ in keyed]).update(key_hash=None)
-        return True
+        with self.atomic():
+            if self.connection.features.has_select_for_update:
+                # In the order of every start: a deadlock might end the transaction of the one who starts.
+                list(mine.order_by("hash").select_for_update().values_list("pk", flat=True))
+            _delete(mine.filter(open_id__isnull=True))
+            mine.filter(open_id__isnull=False).update(last_id=None, last_state="")
+            self.rows(WorkflowInstance).filter(pk__in=[pk for pk, *_ in keyed]).update(key_hash=None)
 
     def _next_runs(self, trees: QuerySet[Any]) -> list[UUID]:
         for some in (trees.filter(INNER), trees):
@@ -165,6 +166,8 @@ class Purging(Connected):
         rows = self.rows(WorkflowInstance).filter(pk__in=run_ids).order_by("pk")
         if self.connection.features.has_select_for_update:
             rows = rows.select_for_update()
+        else:  # SQLite refuses the lock of the one writer to a transaction that has read what another then changed
+            rows.filter(pk=run_ids[0]).order_by().update(revision=F("revision"))
         return list(rows.values_list("pk", "chain_id", "root_id"))
 
     def _remove_steps(self, run_ids: Sequence[UUID]) -> int:

@@ -42,11 +42,12 @@ class Steering(Restarting, Maps, Purging):
 
         A second request changes nothing, but for a BLOCKED run, which is then ended without its body. Unpauses.
         """
+        changes: dict[str, Any] = {"deadline_at": None} if message.kind == "deadline" else {}
+        anew = Q(cancel_requested_at__isnull=True) | Q(state=t.BLOCKED)
+        newest = self.newest_run(instance_id)
         with self.atomic():
-            changes: dict[str, Any] = {"deadline_at": None} if message.kind == "deadline" else {}
-            anew = Q(cancel_requested_at__isnull=True) | Q(state=t.BLOCKED)
             run, asked = self.change_newest(
-                instance_id, anew & Q(state__in=BODY_OPEN),
+                newest, anew & Q(state__in=BODY_OPEN),
                 cancel_requested_at=now, paused_at=None, revision=F("revision") + 1, **changes,
             )  # fmt: skip
             if asked:
@@ -60,9 +61,9 @@ class Steering(Restarting, Maps, Purging):
 
         ``wakes`` gets its parent and the children it had.
         """
+        chain_id = self.newest_run(instance_id).chain_id
         try:
             with self.atomic():
-                chain_id = self.newest_run(instance_id).chain_id
                 self.release_key(chain_id, t.TERMINATED)
                 if not self.terminate(chain_id, now, failure, wakes):
                     raise Refused
@@ -74,9 +75,10 @@ class Steering(Restarting, Maps, Purging):
     @retried
     def pause(self, instance_id: UUID, reason: str, now: datetime) -> str:
         """Set the overlay; the state before, or the final state it came too late for. A second call changes nothing."""
+        newest = self.newest_run(instance_id)
         with self.atomic():
             run, _ = self.change_newest(
-                instance_id, Q(state__in=t.OPEN_STATES, paused_at__isnull=True),
+                newest, Q(state__in=t.OPEN_STATES, paused_at__isnull=True),
                 paused_at=now, pause_reason=reason, revision=F("revision") + 1,
             )  # fmt: skip
             faults.reach("steer.in_transaction")
@@ -85,9 +87,10 @@ class Steering(Restarting, Maps, Purging):
     @retried
     def resume(self, instance_id: UUID, now: datetime) -> str:
         """Lift the overlay; what fell due meanwhile is looked at now. A run that is not paused stays as it is."""
+        newest = self.newest_run(instance_id)
         with self.atomic():
             run, _ = self.change_newest(
-                instance_id, Q(state__in=t.OPEN_STATES, paused_at__isnull=False),
+                newest, Q(state__in=t.OPEN_STATES, paused_at__isnull=False),
                 paused_at=None, pause_reason="", revision=F("revision") + 1, look_at=now,
             )  # fmt: skip
             faults.reach("steer.in_transaction")
