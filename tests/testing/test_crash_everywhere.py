@@ -6,7 +6,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from django.db import connection
 
 from durable_celery import (
     RetryPolicy,
@@ -26,7 +25,7 @@ from tests.project.testapp.models import Effect
 
 approved = Signal("crash.approved", str)
 ticks: list[str] = []
-sqlite = pytest.mark.skipif(connection.vendor != "sqlite", reason="killed processes work on copies of SQLite files")
+sqlite = pytest.mark.on("sqlite", "memory")  # killed processes work on copies of SQLite files
 QUICK = RetryPolicy(maximum_attempts=3, initial_interval=1)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from django.db import connection
 from django.test import override_settings
 
 from durable_celery import faults
@@ -60,6 +59,7 @@ def test_no_crash_changes_what_it_does(durable: Harness) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
+@pytest.mark.on("sqlite", "memory")  # hours on a server, where the sample above and the chaos suite stand for it
 @pytest.mark.django_db
 def test_no_crash_anywhere_changes_what_it_does(durable: Harness) -> None:
     assert len(crash(durable).points) > 300
@@ -67,7 +67,7 @@ def test_no_crash_anywhere_changes_what_it_does(durable: Harness) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
-@pytest.mark.skipif(connection.vendor != "sqlite", reason="killed processes work on copies of SQLite files")
+@pytest.mark.on("sqlite", "memory")  # killed processes work on copies of SQLite files
 @pytest.mark.django_db(transaction=True)
 def test_no_process_killed_changes_what_it_does(durable: Harness) -> None:
     crash(durable, real=True, sample=100)
