@@ -216,7 +216,7 @@ from durable_celery import runtime, workflow
 for alias in ("default", "other"):
     call_command("migrate", database=alias, verbosity=0)
 sent = []
-runtime.current().transport.advance = lambda instance_id, queue="", delay=0: bool(sent.append(str(instance_id))) or True
+runtime.current().transport.advance_all = lambda wakes: len([sent.append(str(wake.instance_id)) for wake in wakes])
 
 @workflow(name="o39.elsewhere")
 def elsewhere():
