@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from durable_celery.ports import Claimed, OpenStep, TaskEnd
 from durable_celery.registry import registry
 from durable_celery.runtime import Runtime
 
-LOOK_EVERY = 1.0  # seconds between two looks whether a body is asked to stop
+LOOK_EVERY = timedelta(seconds=1)  # between two looks whether a body is asked to stop
 
 
 class Guard(Protocol):
@@ -199,13 +198,13 @@ def _beat(rt: Runtime, step: OpenStep, terms: verdicts.Terms, apart: bool) -> Ca
 
 
 def _look(rt: Runtime, step: OpenStep, apart: bool) -> Callable[[], bool]:
-    looked: list[tuple[float, float]] = []
+    looked: list[datetime] = []
 
     def look() -> bool:
-        moment = time.monotonic(), rt.clock.local().timestamp()  # a testing kit moves the second alone
-        if looked and all(now - before < LOOK_EVERY for now, before in zip(moment, looked[-1], strict=True)):
+        now = rt.clock.local()
+        if looked and abs(now - looked[-1]) < LOOK_EVERY:  # a clock that was set back is no reason not to look
             return False
-        looked[:] = [moment]
+        looked[:] = [now]
         try:
             with out_of_the_loop():
                 answer = rt.store.asked(step.id, step.token or "", apart=apart)
