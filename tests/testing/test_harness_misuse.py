@@ -26,7 +26,7 @@ from tests.testing.harness_workflows import CarrierDown, approved, fulfil, ship
 NOON = datetime(2026, 3, 28, 12, tzinfo=ZoneInfo("Europe/Berlin"))  # the clocks go forward in the night
 
 
-@shared_task(name="kit.plain")
+@shared_task(name="kit.no_step")
 def plain() -> None: ...
 
 
