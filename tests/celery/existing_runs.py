@@ -13,7 +13,7 @@ from celery.contrib.testing.worker import start_worker
 
 from durable_celery import run
 from durable_celery.celery import install
-from tests.celery import existing as t
+from tests.celery.existing_parts import seen
 from tests.pump import Pump
 
 STATE: Any = _state
@@ -54,16 +54,16 @@ def durable_fixture(pump: Pump) -> Callable[[Callable[[], Any]], Told]:
     """Runs a canvas as an instance of its own, to its end."""
 
     def start(make: Callable[[], Any]) -> Told:
-        t.seen.clear()
+        seen.clear()
         with watched() as told:
             handle = run(make())
             pump.finish()
         if handle.status == "COMPLETED":
-            return Told(("value", handle.result(timeout=0)), list(t.seen), told)
+            return Told(("value", handle.result(timeout=0)), list(seen), told)
         assert handle.status == "FAILED", handle.waiting_for
         errors = [one.error for one in handle.history() if one.kind == "step" and one.state == "FAILED"]
         assert errors[0] is not None
-        return Told(("error", errors[0].type.rpartition(".")[2]), list(t.seen), told)
+        return Told(("error", errors[0].type.rpartition(".")[2]), list(seen), told)
 
     return start
 

@@ -11,6 +11,7 @@ from celery import chain, chord, group
 from celery.canvas import _chain
 
 from tests.celery import existing as t
+from tests.celery.existing_parts import seen
 from tests.celery.existing_runs import (
     STATE,
     Told,
@@ -26,7 +27,7 @@ def plain(worker_app: Any) -> Callable[[Callable[[], Any]], Told]:
     """Runs a canvas by the worker, and waits for its end."""
 
     def start(make: Callable[[], Any]) -> Told:
-        t.seen.clear()
+        seen.clear()
         with watched() as told, using(worker_app):
             result = make().apply_async()
             try:
@@ -36,7 +37,7 @@ def plain(worker_app: Any) -> Callable[[Callable[[], Any]], Told]:
             eventually(
                 lambda: count(told, "task_postrun") == count(told, "task_prerun"), "the end of each run", seconds=5
             )
-        return Told(outcome, list(t.seen), told)
+        return Told(outcome, list(seen), told)
 
     return start
 

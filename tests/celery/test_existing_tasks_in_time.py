@@ -14,6 +14,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from django_app.models import StepAttempt, StepResult
 from durable_celery import UsageError, run
 from tests.celery import existing as t
+from tests.celery.existing_parts import seen
 from tests.celery.existing_runs import (
     durable_fixture,  # noqa: F401
     worker_app_fixture,  # noqa: F401
@@ -29,12 +30,12 @@ from tests.pump import Pump
     ids=["retry_backoff", "retry_backoff_max"],
 )
 def test_a_back_off_is_the_tasks_own_and_its_waits_are_rows(task: Any, seconds: list[int], pump: Pump) -> None:
-    t.seen.clear()
+    seen.clear()
     handle = run(task.s())
     for number, wait in enumerate(seconds, 1):
         pump.drain()
         row = StepResult.objects.get()
-        assert (row.state, row.failures, len(t.seen)) == ("RETRYING", number, number)
+        assert (row.state, row.failures, len(seen)) == ("RETRYING", number, number)
         assert row.due_at == pump.now + timedelta(seconds=wait)
         pump.advance_time(wait)
     assert handle.status == "FAILED"
@@ -129,17 +130,17 @@ def test_a_hard_time_limit_ends_the_step_for_good(pump: Pump) -> None:
 
 
 def test_a_countdown_is_a_row_of_its_own_and_passes_in_no_time(pump: Pump) -> None:
-    t.seen.clear()
+    seen.clear()
     handle = run(t.add.s(1, 2).set(countdown=3600))
     pump.drain()
     assert [(one.position, one.kind) for one in handle.history()] == [("1", "chain"), ("1.0", "timer")]
-    assert t.seen == []
+    assert seen == []
     pump.advance_time(3600)
     assert handle.result(timeout=0) == 3
 
 
 def test_what_expires_in_the_queue_never_runs(pump: Pump) -> None:
-    t.seen.clear()
+    seen.clear()
     pump.fate = lambda hint: () if hint.step else (0.0,)
     handle = run(t.add.s(1, 2).set(expires=60))
     pump.drain()
@@ -148,7 +149,7 @@ def test_what_expires_in_the_queue_never_runs(pump: Pump) -> None:
     pump.tick()
     pump.drain()
     assert handle.status == "FAILED"
-    assert t.seen == []
+    assert seen == []
 
 
 # -- what is refused, and what to use instead --------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from django_app.models import StepResult
 from durable_celery import NotInWorkflow, Workflow, canvas, gather, run, step, workflow
 from durable_celery.celery.current_app import current_app
 from tests.celery import existing as t
+from tests.celery.existing_parts import seen
 from tests.pump import Pump
 
 
@@ -88,18 +89,18 @@ def test_another_number_of_members_does_not_fit_the_journal(pump: Pump) -> None:
 
 
 def test_lost_doubled_and_reordered_messages_change_nothing(pump: Pump) -> None:
-    t.seen.clear()
+    seen.clear()
     pump.fate = lambda hint: () if hint.number % 3 == 0 else (0.0, 7.0)
     pump.choose = lambda ready: len(ready) - 1
     handle = run(chord([t.add.s(1, 1) | t.add.s(1), t.add.s(2, 2)], t.total.s() | t.add.s(1)))
     pump.finish()
     assert handle.result(timeout=0) == 8
-    assert len(t.seen) == 5
+    assert len(seen) == 5
 
 
 @pytest.mark.parametrize("proven", [True, False], ids=["proven", "by its lease"])
 def test_a_task_whose_process_dies_is_run_again_and_no_retry_is_counted(proven: bool, pump: Pump) -> None:
-    t.seen.clear()
+    seen.clear()
     pump.kill_at("record.before", proven=proven)
     handle = run(t.look.s(1))
     pump.finish()
@@ -121,11 +122,11 @@ def taken_back() -> Workflow[None]:
 
 
 def test_an_existing_task_can_be_compensated_and_compensate(pump: Pump) -> None:
-    t.seen.clear()
+    seen.clear()
     handle = taken_back.start()
     pump.finish()
     assert handle.status == "FAILED"
-    assert t.seen == [("ran", "add", 1, 2), ("ran", "fail"), ("ran", "echo")]
+    assert seen == [("ran", "add", 1, 2), ("ran", "fail"), ("ran", "echo")]
 
 
 def test_run_takes_the_options_of_a_start(pump: Pump) -> None:

@@ -12,7 +12,7 @@ from celery.exceptions import WorkerShutdown, WorkerTerminate
 from django_app.models import StepResult
 from durable_celery import RetryPolicy, Workflow, current_step, step, workflow
 from durable_celery.engine.execution import NoGuard, stopped_by
-from tests.celery.existing import task
+from tests.celery.existing_parts import task
 from tests.pump import Pump
 
 ERRORS: dict[str, BaseException] = {

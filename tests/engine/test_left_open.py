@@ -9,7 +9,7 @@ from django.contrib.auth.models import Group
 from django.db import connection, transaction
 
 from durable_celery import StepFailed, Workflow, step, workflow
-from tests.celery.existing import task
+from tests.celery.existing_parts import task
 from tests.pump import Pump
 
 

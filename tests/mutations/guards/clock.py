@@ -8,6 +8,7 @@ PROCESSES = "django_app/store/processes.py"
 SWEEPING = "django_app/store/sweeping.py"
 VERDICTS = "durable_celery/engine/verdicts.py"
 SWEEPS = "durable_celery/sweeps.py"
+PURGING = "django_app/store/purging.py"
 
 OF_THE_CLOCK = (
     Guard(
@@ -30,6 +31,15 @@ OF_THE_CLOCK = (
         old="    if verdict.dispatch or (verdict.advance and _is_awaited(rt, step)):",
         new="    if verdict.dispatch:",
         noticed_by=("tests/engine/test_lost_hints.py::test_an_outcome_whose_turn_was_lost_is_taken_in_by_the_clock",),
+    ),
+    Guard(
+        name="one purge works at a time",
+        path=PURGING,
+        old="        mine = free if held is None else Q(slot_at=held)\n",
+        new="        mine = Q()\n",
+        noticed_by=(
+            "tests/store/test_purging_killed.py::test_a_purge_whose_place_was_taken_over_stops_and_leaves_it_alone",
+        ),
     ),
     Guard(
         name="of two ticks with one row in hand one acts",
